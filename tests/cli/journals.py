@@ -27,7 +27,7 @@ from lockstitch.journal.events import (
     payload_of,
     text_payload,
 )
-from lockstitch.sources.source import path_of
+from lockstitch.sources.own_stores import path_of
 from lockstitch.stores.opening import open_backend
 from tests.stores.sqlite.spoiling import spoil
 

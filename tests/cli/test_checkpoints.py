@@ -16,7 +16,7 @@ import pytest
 from lockstitch import stored
 from lockstitch.errors import Held, UsageError
 from lockstitch.journal.events import Forked, Rewound, event_of
-from lockstitch.sources import source
+from lockstitch.sources import own_stores
 from lockstitch.stores.opening import open_backend
 from tests.cli.journals import SMALL, TICKET, damage, held, replied, said, write
 from tests.postgres_server import shared
@@ -301,4 +301,4 @@ def test_a_conversation_goes_on_after_it(store: str) -> None:
         {"role": "assistant", "content": [{"type": "text", "text": "You are welcome."}]},
     ]
     assert not re.search("Refactor", json.dumps(messages))
-    assert source.place_of(store)
+    assert own_stores.place_of(store)

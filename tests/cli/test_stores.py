@@ -21,7 +21,7 @@ import lockstitch
 from lockstitch import stored
 from lockstitch.dialects.profiles import DIALECTS
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.sources import source
+from lockstitch.sources import own_stores
 from lockstitch.stores import addresses
 from tests.cli.journals import HEAVY, LARGE, SMALL, TICKET, damage, held, replied, said, write
 from tests.postgres_server import shared
@@ -118,7 +118,7 @@ def test_one_session_of_a_damaged_store(here: Any, store: str) -> None:
 
 def test_a_large_value_that_changed(here: Any, store: str) -> None:
     write(store, "heavy", *HEAVY)
-    path = source.path_of(store)
+    path = own_stores.path_of(store)
     with sqlite3.connect(path) as base:
         base.execute("update blobs set body = cast('other' as blob)")
     base.close()
@@ -148,7 +148,7 @@ def test_a_request_that_another_dialect_would_get(here: Any, store: str) -> None
 
 @in_files
 def test_a_path_is_known_for_what_it_is(here: Any, store: str, tmp_path: Path) -> None:
-    path = source.path_of(store)
+    path = own_stores.path_of(store)
     report = json.loads(here("check", path, "--json").stdout)["sessions"]
     assert {one["format"] for one in report} == {"lockstitch"}
     assert [one["session"] for one in report] == ["small", "ticket-42"]
@@ -171,7 +171,7 @@ def test_scan_knows_it(here: Any, store: str, tmp_path: Path) -> None:
 
 def test_a_database_without_a_suffix(here: Any, store: str, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
-    shutil.copy(source.path_of(store), plain)
+    shutil.copy(own_stores.path_of(store), plain)
     assert b"Read 2 sessions" in here("check", plain).stderr
 
 
@@ -197,17 +197,17 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
 
 
 def test_a_store_of_a_later_version(here: Any, store: str) -> None:
-    base = sqlite3.connect(source.path_of(store))
+    base = sqlite3.connect(own_stores.path_of(store))
     base.execute("pragma user_version = 99")
     base.close()
-    for words in (("check", store), ("check", source.path_of(store)), ("show", store)):
+    for words in (("check", store), ("check", own_stores.path_of(store)), ("show", store)):
         done = here(*words)
         assert done.returncode == 2
         assert b"was written by a later version of Lockstitch" in done.stderr
 
 
 def stored_at(path: Path) -> bool:
-    return source.place_of(str(path)) is not None
+    return own_stores.place_of(str(path)) is not None
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -229,7 +229,7 @@ def test_a_store_with_several_sessions_asks_which(here: Any, store: str) -> None
 
 
 def test_repair_says_that_there_is_nothing_to_do(here: Any, store: str) -> None:
-    for target in (store, source.path_of(store)):
+    for target in (store, own_stores.path_of(store)):
         done = here("repair", "--yes", target)
         assert (done.returncode, done.stderr) == (0, b"All clean.\n")
 

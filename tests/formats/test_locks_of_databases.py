@@ -14,7 +14,7 @@ import pytest
 from lockstitch.cli.targets import find_sessions
 from lockstitch.errors import LockstitchError
 from lockstitch.files import read
-from lockstitch.sources import operations, source, targets
+from lockstitch.sources import operations, own_stores, targets
 
 from . import hostile
 
@@ -28,8 +28,8 @@ except sqlite3.OperationalError as error:
 """
 
 LOOKS: dict[str, Callable[[str], object]] = {
-    "may be": source.may_be,
-    "place": source.place_of,
+    "may be": own_stores.may_be,
+    "place": own_stores.place_of,
     "scan": operations.scan_file,
     "sources": targets.resolve_sources,
     "stored": lambda path: find_sessions(path, None, None),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from lockstitch.sources.source import path_of
+from lockstitch.sources.own_stores import path_of
 from tests.stores.contract import Place
 from tests.stores.sqlite.spoiling import PARTS, spoil
 

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from lockstitch.formats.langgraph.postgres import KIND
 from lockstitch.formats.langgraph.postgres.database import Database, LangGraphSchema, parse_options
-from lockstitch.sources.source import StorePlace
+from lockstitch.sources.own_stores import StorePlace
 from lockstitch.sources.threads import SchemaTask, ThreadSource
 from lockstitch.stores import addresses
 from lockstitch.stores.addresses import parsed, public, with_option

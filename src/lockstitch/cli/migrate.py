@@ -20,7 +20,8 @@ from lockstitch.cli.terminal import CLEAN, FAILED, ProgressBar
 from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
 from lockstitch.rules.rule import several
 from lockstitch.sources.lists import ListSource, read_document
-from lockstitch.sources.source import Source, is_postgres, pasted
+from lockstitch.sources.own_stores import is_postgres
+from lockstitch.sources.source import Source, pasted
 from lockstitch.sources.targets import LANGGRAPH, THREADS, classify
 from lockstitch.stores.addresses import public
 

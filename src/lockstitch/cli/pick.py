@@ -40,7 +40,8 @@ from lockstitch.rules import NOTE, is_broken
 from lockstitch.rules.rule import several
 from lockstitch.sources import listing, operations
 from lockstitch.sources.listing import SessionSummary, key_of, problems, with_check
-from lockstitch.sources.source import Opened, may_hold_many, pasted
+from lockstitch.sources.own_stores import may_hold_many
+from lockstitch.sources.source import Opened, pasted
 from lockstitch.sources.targets import resolve_sources, session_paths
 from lockstitch.transcript import size
 

@@ -19,7 +19,8 @@ from lockstitch.cli import terminal
 from lockstitch.cli.terminal import escape_controls, paint, text_width, wrap_rows
 from lockstitch.dialects.profiles import profile_named
 from lockstitch.rules.rule import several
-from lockstitch.sources.source import OWN, may_hold_many
+from lockstitch.sources.own_stores import may_hold_many
+from lockstitch.sources.source import OWN
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:

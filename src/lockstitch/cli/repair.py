@@ -49,9 +49,8 @@ from lockstitch.formats.repair import RepairOptions
 from lockstitch.rules import NOTE, is_broken
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
+from lockstitch.sources.own_stores import POSTGRES, SCHEMES
 from lockstitch.sources.source import (
-    POSTGRES,
-    SCHEMES,
     ManySource,
     Repaired,
     Report,

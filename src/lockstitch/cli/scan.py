@@ -45,7 +45,8 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.source import DATABASES, OWN, Report, is_postgres, may_hold_many, pasted
+from lockstitch.sources.own_stores import DATABASES, is_postgres, may_hold_many
+from lockstitch.sources.source import OWN, Report, pasted
 from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import size

@@ -14,18 +14,17 @@ from lockstitch.files import replace
 from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
 from lockstitch.formats.interface import DOCUMENT
 from lockstitch.formats.records import read_json
-from lockstitch.sources.source import (
+from lockstitch.sources.own_stores import (
     DATABASES,
     MAGIC,
-    Survey,
     is_postgres,
     is_same_store,
     may_be,
     may_hold_many,
-    pasted,
     path_of,
     place_of,
 )
+from lockstitch.sources.source import Survey, pasted
 from lockstitch.sources.targets import (
     STORE,
     THREADS,

@@ -30,7 +30,8 @@ from lockstitch.files import backup as backups
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
 from lockstitch.sources.listing import ago
-from lockstitch.sources.source import is_postgres, pasted
+from lockstitch.sources.own_stores import is_postgres
+from lockstitch.sources.source import pasted
 from lockstitch.sources.targets import STORE, classify, searched_folders
 from lockstitch.stores.addresses import public
 from lockstitch.transcript import size

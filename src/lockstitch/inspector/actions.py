@@ -21,8 +21,7 @@ from lockstitch.formats.langgraph.postgres import KIND as POSTGRES
 from lockstitch.inspector import plans, timeline
 from lockstitch.inspector.plans import ActionPlan
 from lockstitch.inspector.timeline import Timeline
-from lockstitch.sources import operations
-from lockstitch.sources import source as places
+from lockstitch.sources import operations, own_stores
 from lockstitch.sources.source import OWN, Opened, Report, Source
 from lockstitch.sources.targets import resolve_sources, session_paths
 
@@ -40,7 +39,7 @@ class Subject(Struct, frozen=True):
     @property
     def id(self) -> str:
         """A name for links that shows nothing of the path, the same in every run."""
-        where = self.target if places.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
+        where = self.target if own_stores.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
         name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(name).hexdigest()[:16]
 
@@ -57,22 +56,22 @@ def require_showable(target: str | None) -> None:
     """Raise if a target is nothing that can be shown."""
     if target is None or Path(target).is_dir():
         return
-    if places.may_be(target) and places.place_of(target):
+    if own_stores.may_be(target) and own_stores.place_of(target):
         stored.opened(target)[0].close()
-    elif not places.is_postgres(target):
+    elif not own_stores.is_postgres(target):
         resolve_sources(target)
 
 
 def is_store(target: str | None) -> bool:
     """Whether a target is a Lockstitch store."""
-    if target is None or not (places.may_be(target) or Path(target).is_dir()):
+    if target is None or not (own_stores.may_be(target) or Path(target).is_dir()):
         return False
-    return places.place_of(target) is not None
+    return own_stores.place_of(target) is not None
 
 
 def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
     """Check every session of this machine, or of a target, one after the other."""
-    if target is not None and places.is_postgres(target):
+    if target is not None and own_stores.is_postgres(target):
         for report in operations.scan_database(target):
             yield _found(target, report)
         return
@@ -98,7 +97,7 @@ def _found(target: str, report: Report) -> tuple[Subject, Report]:
 def _name(report: Report) -> str | None:
     """Return the name of a session among others of its file; a file of one needs none."""
     is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
-    return report.session if is_many or places.is_postgres(report.target) else None
+    return report.session if is_many or own_stores.is_postgres(report.target) else None
 
 
 def check_again(subject: Subject) -> Report:

@@ -26,7 +26,8 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.formats.interface import SQLITE, Format, format_named
 from lockstitch.proxy import VENDORS, Upstream
-from lockstitch.sources.source import DATABASES, Source
+from lockstitch.sources.own_stores import DATABASES
+from lockstitch.sources.source import Source
 from lockstitch.sources.targets import places_of, sources_in
 
 # What a command resumes: nothing, the session that was used last, one that it names, or one that

@@ -57,15 +57,8 @@ from lockstitch.sources.operations import find_undoable as undoable
 from lockstitch.sources.operations import open_source as opened
 from lockstitch.sources.operations import plan_session as planned
 from lockstitch.sources.operations import remove_secrets as without_secrets
-from lockstitch.sources.source import (
-    Opened,
-    Repaired,
-    Report,
-    Shorter,
-    Source,
-    Survey,
-    psycopg_hint,
-)
+from lockstitch.sources.own_stores import psycopg_hint
+from lockstitch.sources.source import Opened, Repaired, Report, Shorter, Source, Survey
 from lockstitch.sources.targets import resolve_sources as sources
 from lockstitch.sources.targets import searched_folders as searched
 from lockstitch.sources.targets import session_paths as paths

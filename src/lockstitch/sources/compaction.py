@@ -14,7 +14,8 @@ from lockstitch.files.replace import snapshot
 from lockstitch.formats.compaction import Condensed, draft_compaction, run_compaction
 from lockstitch.formats.repair import file_bytes
 from lockstitch.sources.operations import until_it_stays, write_plan
-from lockstitch.sources.source import Opened, Shorter, Source, may_be, place_of
+from lockstitch.sources.own_stores import may_be, place_of
+from lockstitch.sources.source import Opened, Shorter, Source
 from lockstitch.sources.targets import resolve_sources
 
 if TYPE_CHECKING:

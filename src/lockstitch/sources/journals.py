@@ -31,16 +31,8 @@ from lockstitch.session.listing import (
     may_be_thread,
 )
 from lockstitch.session.maintenance import Exchanged, entries_of, is_aside, is_thread, read_salvage
-from lockstitch.sources.source import (
-    OWN,
-    ManySource,
-    Opened,
-    Repaired,
-    Report,
-    StorePlace,
-    Survey,
-    place_of,
-)
+from lockstitch.sources.own_stores import StorePlace, place_of
+from lockstitch.sources.source import OWN, ManySource, Opened, Repaired, Report, Survey
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend

@@ -35,14 +35,8 @@ from lockstitch.journal.queries import Match, SearchWords, said_in
 from lockstitch.repair.edits import diff
 from lockstitch.rules import ERROR, RULES, Finding
 from lockstitch.rules.rule import grouped
-from lockstitch.sources.source import (
-    OWN,
-    Report,
-    Source,
-    may_hold_many,
-    resume_line,
-    resuming,
-)
+from lockstitch.sources.own_stores import may_hold_many
+from lockstitch.sources.source import OWN, Report, Source, resume_line, resuming
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"

@@ -43,16 +43,16 @@ from lockstitch.formats.repair import (
 )
 from lockstitch.repair.plan import plan_stored
 from lockstitch.rules import Finding
-from lockstitch.sources import source as places
+from lockstitch.sources.own_stores import is_postgres, psycopg_hint
 from lockstitch.sources.source import COPY as COPY  # noqa: PLC0414 - asked for here, too
 from lockstitch.sources.source import (
+    OWN,
     Opened,
     Repaired,
     Report,
     Source,
     Survey,
     paused_collection,
-    psycopg_hint,
 )
 from lockstitch.sources.targets import (
     own_source,
@@ -78,7 +78,7 @@ def scan(
 ) -> Iterator[Report]:
     """Check every session below some paths, or of this machine; other files are left out."""
     for path in session_paths(targets, home=home, environ=environ):
-        if places.is_postgres(path):
+        if is_postgres(path):
             yield from scan_database(path)
         else:
             found = scan_file(path, environ=environ)
@@ -112,7 +112,7 @@ def scan_file(
     """
     try:
         found = sources_of_file(path, environ=environ)
-        if found and found[0].kind == places.OWN:
+        if found and found[0].kind == OWN:
             return [] if part else list(own_source(path, None).reports(Survey()))
         if parts > 1:
             names = ((one.session or "").encode("utf-8", "surrogatepass") for one in found)

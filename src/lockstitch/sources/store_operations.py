@@ -36,7 +36,8 @@ from lockstitch.session.reader import Reader
 from lockstitch.session.session import Session
 from lockstitch.session.store import Store
 from lockstitch.sources.journals import Journal, choose_session, open_store, read, require
-from lockstitch.sources.source import OWN, SCHEMES, Report, Shorter, StorePlace, place_of
+from lockstitch.sources.own_stores import SCHEMES, StorePlace, place_of
+from lockstitch.sources.source import OWN, Report, Shorter
 from lockstitch.stores.addresses import public
 from lockstitch.stores.base import Listed, Listing
 from lockstitch.stores.opening import KNOWN, open_backend

@@ -28,19 +28,17 @@ from lockstitch.formats.interface import (
     recognize,
 )
 from lockstitch.formats.records import BOM_BYTES, first_values
-from lockstitch.sources.source import (
+from lockstitch.sources.own_stores import (
     DATABASES,
     MAGIC,
-    OWN,
     POSTGRES,
     SCHEMES,
-    ManySource,
-    Source,
     may_be,
     names_schema,
     place_of,
     psycopg_hint,
 )
+from lockstitch.sources.source import OWN, ManySource, Source
 from lockstitch.stores.addresses import public
 
 SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")

@@ -34,7 +34,8 @@ from lockstitch.sources.journals import open_store as opened
 from lockstitch.sources.journals import repair_store as repair
 from lockstitch.sources.journals import salvage_session as salvage
 from lockstitch.sources.journals import undo_store as undo
-from lockstitch.sources.source import Report, Shorter, StorePlace
+from lockstitch.sources.own_stores import StorePlace
+from lockstitch.sources.source import Report, Shorter
 from lockstitch.sources.store_operations import CopyFailed as Failed
 from lockstitch.sources.store_operations import LeftBehind as Left
 from lockstitch.sources.store_operations import RewindDone as Moved

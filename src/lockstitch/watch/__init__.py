@@ -24,8 +24,9 @@ from lockstitch.errors import Busy, Conflict, LockstitchError, UsageError
 from lockstitch.formats.interface import SQLITE, format_named
 from lockstitch.rules import ERROR, NOTE, Finding
 from lockstitch.sources import operations
-from lockstitch.sources.source import DATABASES, Report, Source
+from lockstitch.sources.own_stores import DATABASES
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
+from lockstitch.sources.source import Report, Source
 from lockstitch.sources.targets import sources_in
 from lockstitch.watch.changes import Changes, SessionPlace, log_of
 from lockstitch.watch.followed import OPEN_TAIL, SUSPECT_TAIL, Followed

@@ -49,7 +49,7 @@ from lockstitch.integrations.langgraph.saver.threads import list_thread_ids
 from lockstitch.journal.records import Head, JournalEntry, JournalRecord
 from lockstitch.session.copying import copy_session
 from lockstitch.sources.journals import open_store
-from lockstitch.sources.source import place_of
+from lockstitch.sources.own_stores import place_of
 from lockstitch.sources.store_operations import address_of
 from lockstitch.stores.addresses import public
 from lockstitch.stores.opening import open_backend

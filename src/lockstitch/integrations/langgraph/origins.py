@@ -21,7 +21,7 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.formats.langgraph.sqlite import LangGraph
 from lockstitch.formats.sqlite import bind_values, open_reading, require_known, tables_of
 from lockstitch.integrations.langgraph.run_ids import ThreadPlace
-from lockstitch.sources.source import is_own_database, is_postgres, path_of
+from lockstitch.sources.own_stores import is_own_database, is_postgres, path_of
 from lockstitch.stores.addresses import public
 
 if TYPE_CHECKING:
