@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from msgspec import structs
 
 from lockstitch.errors import (
     Closed,
@@ -65,6 +67,7 @@ from lockstitch.stores.sqlite.connections import Connect, Connection, Onlookers,
 from lockstitch.stores.sqlite.rows import SessionHeadRow, page
 from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
 
+T = TypeVar("T")
 PAUSES = (0.005, 0.01, 0.02, 0.05)
 # So many seconds the commit of another process is waited for by those who would not wait at all.
 LEAST = 1.0
@@ -118,7 +121,7 @@ class SqliteBackend(Backend):
         token = secrets.token_hex(8)
         take = partial(self._take, session=session, create=create, token=token)
         try:
-            lease: Lease = self._do_when_free(session, take, wait)
+            lease = self._do_when_free(session, take, wait)
         except BaseException:
             self._leases.drop(token)
             raise
@@ -137,14 +140,15 @@ class SqliteBackend(Backend):
         number = row.number if row else rows.add_session(connection, session, head, now(), 0)
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
         self._leases.add(hold)
-        holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
-        rows.take(connection, number, hold.epoch, holder, deadline, self._leases.seconds)
+        seconds = self._leases.seconds
+        holder = structs.replace(self._leases.me, token=token)
+        rows.take(connection, number, hold.epoch, holder, clock() + seconds, seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
 
     def _is_held(self, row: SessionHeadRow) -> bool:
         return self._leases.is_held(row, self._generation())
 
-    def _do_when_free(self, session: str, run: Callable[[Connection], Any], wait: float) -> Any:
+    def _do_when_free(self, session: str, run: Callable[[Connection], T], wait: float) -> T:
         """Run something in a transaction, and again as long as it raises ``Held``."""
         writer = self._for_writing()
         deadline, latest = _deadlines(wait)
@@ -204,9 +208,8 @@ class SqliteBackend(Backend):
             writer.unchecked += appending.size
             return appending.run(connection, clock() + self._leases.seconds)
 
-        head: Head = writer.do(run)
-        hold.head, hold.tail = head, appending.tail
-        return head
+        hold.head, hold.tail = writer.do(run), appending.tail
+        return hold.head
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -219,8 +222,7 @@ class SqliteBackend(Backend):
             self._for_writing().unchecked += checked.size
             return add_entries(connection, checked, session, after, self._is_held, self._tails)
 
-        head: Head = self._do_when_free(session, run, wait)
-        return head
+        return self._do_when_free(session, run, wait)
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
@@ -233,9 +235,8 @@ class SqliteBackend(Backend):
             deadline = clock() + self._leases.seconds
             return replace_records(connection, checked, hold, after, deadline)
 
-        head: Head = writer.scrub(run)
-        hold.head, hold.tail = head, None
-        return head
+        hold.head, hold.tail = writer.scrub(run), None
+        return hold.head
 
     def delete(self, lease: Lease) -> None:
         writer = self._for_writing()
@@ -283,8 +284,7 @@ class SqliteBackend(Backend):
             rows.describe(connection, number, point.about)
             return point.head
 
-        forked: Head = writer.do(run)
-        return forked
+        return writer.do(run)
 
     def receive(self, incoming: IncomingSession) -> Head:
         session = check_session_name(incoming.session)
@@ -299,8 +299,7 @@ class SqliteBackend(Backend):
             writer.unchecked += receive_session(connection, incoming, compress=self._compress)
             return incoming.head
 
-        head: Head = writer.do(run)
-        return head
+        return writer.do(run)
 
     # Reading.
 
@@ -354,8 +353,11 @@ class SqliteBackend(Backend):
             with readers.snapshot() as connection:
                 found = page(connection, listing, count)
             for raw, about in found:
-                describe = partial(self._listed, about=about)
-                one = salvage.list_row(raw, describe, Where(str(self.path)))
+                try:
+                    one = self._listed(rows.decode_session(raw, Where(str(self.path))), about)
+                except Damaged:
+                    # Of a session whose row is damaged the name is known.
+                    one = Listed(raw[1].decode("ascii", "replace"), 0, 0, 0, 0)
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
@@ -365,7 +367,7 @@ class SqliteBackend(Backend):
     def _listed(self, row: SessionHeadRow, about: About = NO_ABOUT) -> Listed:
         label = row.holder.label if row.holder is not None and self._is_held(row) else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
-        return Listed(*head, about.title, about.tags, about.metadata)
+        return Listed(*head, *structs.astuple(about))
 
     def remains(self, session: str) -> Remains:
         check_session_name(session)
@@ -460,33 +462,29 @@ def verify(
     readers: Readers, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
     """Check the database, every session and every large value; see ``Backend.verify``."""
-    yield from _answers(
-        readers,
+
+    def ask(question: Callable[[Connection], list[StoreFault]]) -> list[StoreFault]:
+        try:
+            with readers.snapshot() as connection:
+                return question(connection)
+        except LockstitchError as error:
+            return [StoreFault("", 0, error.message)]
+
+    yield from ask(
         lambda connection: [
             StoreFault("", 0, f"SQLite: {line}")
             for (line,) in connection.execute(f"pragma integrity_check({_MOST})")
             if line != "ok"
-        ],
+        ]
     )
     yield from _sessions(readers, listed)
-    yield from _answers(
-        readers,
+    yield from ask(
         lambda connection: [
             StoreFault("", 0, f"there are records of session number {number}, which is gone")
             for number in rows.unneeded_numbers(connection)
-        ],
+        ]
     )
     yield from _blobs(readers)
-
-
-def _answers(
-    readers: Readers, question: Callable[[Connection], list[StoreFault]]
-) -> list[StoreFault]:
-    try:
-        with readers.snapshot() as connection:
-            return question(connection)
-    except LockstitchError as error:
-        return [StoreFault("", 0, error.message)]
 
 
 def _sessions(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from msgspec import Struct
 from lockstitch.errors import Damaged, Held, Unreadable, Where
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
-from lockstitch.stores.base import Listed, require_stamp
+from lockstitch.stores.base import require_stamp
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite.connections import (
     FORKS,
@@ -127,19 +127,22 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
     if len(body) <= SEARCHED:
         for one in flip_each_bit(body):
             # It is tried so often that it must be quick: what stands for much more is left out.
-            whole = _inflate_piece(one, max(_PIECE_TRIED, len(body) * RATIO))
+            whole = _inflate_piece(one, _PIECE_TRIED)
             if whole is not None:
                 return whole, True, False
     return beginning(body, _BEGUN), False, False
 
 
-def _inflate_piece(body: bytes, most: int = _WHOLE) -> bytes | None:
-    if not body.startswith(_ZLIB):
-        return None
+def _inflated(body: bytes, most: int) -> bytes | None:
+    """Return a body unpacked; None if it cannot be, or stands for too much."""
     try:
         return inflate(body, max(most, len(body) * RATIO))
     except zlib.error:
         return None
+
+
+def _inflate_piece(body: bytes, most: int = _WHOLE) -> bytes | None:
+    return _inflated(body, most) if body.startswith(_ZLIB) else None
 
 
 def _in_run(run: _PieceRun, before: bytes | None, last: int) -> Iterator[Remnant]:
@@ -328,14 +331,6 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     return found, is_torn
 
 
-def list_row(row: Raw, describe: Callable[[SessionHeadRow], Listed], where: Where) -> Listed:
-    """List a session; one whose row is damaged is listed by its name."""
-    try:
-        return describe(rows.decode_session(row, where))
-    except Damaged:
-        return Listed(row[1].decode("ascii", "replace"), 0, 0, 0, 0)
-
-
 def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
     connection: Connection,
     session: str,
@@ -497,22 +492,16 @@ def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
     """Return a body unpacked, and whether that took no guess; in more than one way if it may be."""
     if codec != rows.COMPRESSED:
         yield body, codec == 0
-        if body.startswith(_ZLIB):
-            yield from ((one, False) for one in _inflated([body]))
+        whole = _inflated(body, MOST_OF_RECORDS) if body.startswith(_ZLIB) else None
+        if whole is not None:
+            yield whole, False
         return
-    right = [*_inflated([body])]
-    if right:
-        yield right[0], True
+    whole = _inflated(body, MOST_OF_RECORDS)
+    if whole is not None:
+        yield whole, True
         return
     # The checksum that zlib keeps itself tells which bit has changed.
-    found = _inflated(flip_each_bit(body), _TRIED) if len(body) <= SEARCHED else iter(())
-    yield next(found, body), False
+    others = flip_each_bit(body) if len(body) <= SEARCHED else iter(())
+    tried = (_inflated(one, _TRIED) for one in others)
+    yield next((one for one in tried if one is not None), body), False
     yield body, False
-
-
-def _inflated(bodies: Iterable[bytes], most: int = MOST_OF_RECORDS) -> Iterator[bytes]:
-    for body in bodies:
-        try:
-            yield inflate(body, max(most, len(body) * RATIO))
-        except zlib.error:
-            continue
