@@ -62,9 +62,8 @@ class _MemorySession:
         self.about: bytes | None = None
 
     def head(self) -> Head:
-        if not self.records:
-            return Head(0, START, self.epoch)
-        return Head(self.records[-1].seq, self.records[-1].digest, self.epoch)
+        last = self.records[-1].digest if self.records else START
+        return Head(len(self.records), last, self.epoch)
 
     def listed(self) -> Listed:
         changed = self.records[-1].at if self.records else 0
