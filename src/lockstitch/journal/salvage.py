@@ -302,9 +302,8 @@ def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
     for bit in range(_WORD):
         yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
         yield structs.replace(record, at=record.at ^ 1 << bit)
-    for key in flip_each_bit(record.key.encode("ascii")):
-        if key.isascii():
-            yield structs.replace(record, key=key.decode("ascii"))
+    for key in filter(bytes.isascii, flip_each_bit(record.key.encode("ascii"))):
+        yield structs.replace(record, key=key.decode("ascii"))
 
 
 def flip_each_bit(data: bytes) -> Iterator[bytes]:
@@ -411,19 +410,15 @@ def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
     if one.proof == "missing":
         left["count"] = one.count
     else:
-        left |= _shown(raw)
+        try:
+            left["body"] = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            left["base64"] = b64encode(raw).decode("ascii")
     name = MISSING if one.proof == "missing" else DAMAGED
     label = f"record {seq}" if seq else "left over"
     event = Noted(name=name, label=label, payload=Raw(msgspec.json.encode(left)))
     # Pieces that have no number differ by what they are.
     return entry_of(event, f"{name}-{seq or blob_name(raw)}", at)
-
-
-def _shown(raw: bytes) -> dict[str, str]:
-    try:
-        return {"body": raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"base64": b64encode(raw).decode("ascii")}
 
 
 def names_in(records: Iterable[JournalRecord]) -> dict[str, list[int]]:

@@ -248,10 +248,15 @@ class JournalView(Struct):
         yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event
-        for item in self.sent(start):
-            yield item.fact if isinstance(item, Late) else item.event
-            if isinstance(item, ModelReply):
-                yield from (call.outcome.fact for call in item.calls if call.outcome)
+        yield from facts_in(self.sent(start))
+
+
+def facts_in(items: Iterable[Item]) -> Iterator[Event]:
+    """Return the facts that items were made of, and those of the outcomes of their calls."""
+    for item in items:
+        yield item.fact if isinstance(item, Late) else item.event
+        if isinstance(item, ModelReply):
+            yield from (call.outcome.fact for call in item.calls if call.outcome)
 
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -436,8 +441,7 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
         part = view.streams.get(event.stream)
         if part is not None:
             _take_out(view, part)
-            # Keep what became and will become of the calls of a part, where the whole has them,
-            # too.
+            # What becomes of the calls of a part is kept where the whole has them, too.
             for old, new in zip(part.calls, reply.calls, strict=False):
                 if old.id == new.id and old.name == new.name:
                     new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
