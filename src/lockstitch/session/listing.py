@@ -119,22 +119,22 @@ def thread_spoken(
     """
     if not body.startswith(_LATER):
         return None
-    if b'{"x":"' not in body and not may_match(body):
-        return iter(())
-    return _spoken_in_thread(body, payload)
 
+    def spoken() -> Spoken:
+        if b'{"x":"' not in body and not may_match(body):
+            return
+        try:
+            items = msgspec.json.decode(body, type=_ThreadItems).items
+        except msgspec.MsgspecError:
+            return
+        for item in items:
+            value = msgspec.json.decode(item)
+            if isinstance(value, dict) and "x" in value and "t" not in value:
+                value = msgspec.json.decode(payload(value["x"]))
+            if isinstance(value, dict) and isinstance(value.get("data"), dict):
+                yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
-def _spoken_in_thread(body: bytes, payload: Callable[[str], bytes]) -> Spoken:
-    try:
-        items = msgspec.json.decode(body, type=_ThreadItems).items
-    except msgspec.MsgspecError:
-        return
-    for item in items:
-        value = msgspec.json.decode(item)
-        if isinstance(value, dict) and "x" in value and "t" not in value:
-            value = msgspec.json.decode(payload(value["x"]))
-        if isinstance(value, dict) and isinstance(value.get("data"), dict):
-            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
+    return spoken()
 
 
 # How long whoever delivers waits for others who are delivering to the same session.
