@@ -48,6 +48,7 @@ from lockstitch.stores.base import (
     check_blob,
     check_lease_seconds,
     find_fork_point,
+    require_stamp,
 )
 from lockstitch.stores.leases import Heartbeat, clock, now
 from lockstitch.stores.sqlite import connections, pieces, rows, salvage
@@ -378,10 +379,29 @@ class SqliteBackend(Backend):
         for name in (session, aside, successor):
             check_session_name(name)
 
+        where = Where(str(self.path))
+
         def run(connection: Connection) -> None:
-            where = Where(str(self.path))
-            names = (session, aside, successor)
-            salvage.exchange_names(connection, *names, stamp, self._is_held, where)
+            old = salvage.find_row(connection, session, where)
+            new = salvage.find_row(connection, successor, where)
+            for name in (session, successor, aside):
+                row = None
+                with suppress(Damaged):
+                    row = rows.session_named(connection, name, where)
+                if row is not None and (name == aside or self._is_held(row)):
+                    raise Held(f"session {name} is there already, or held by somebody").about(
+                        *where
+                    )
+            require_stamp(stamp, salvage.stamp_of(*old[:3]), session)
+            connection.execute(
+                "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
+                " term = null where number = ?",
+                (aside, old[0]),
+            )
+            connection.execute(
+                "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
+                (session, old[3] if isinstance(old[3], int) else 0, new[0]),
+            )
 
         self._for_writing().do(run)
 
@@ -510,41 +530,32 @@ def _sessions(
 def _session(
     readers: Readers, raw: Any, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
-    where = Where(str(readers.path))
     try:
-        row = rows.decode_session(raw, where)
+        row = rows.decode_session(raw, Where(str(readers.path)))
     except Damaged as error:
         name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
         yield StoreFault(name, 0, error.message)
         if name:
             yield Listed(name, 0, 0, 0, 0)
         return
+    where = Where(str(readers.path), row.name)
     good = Head()
     try:
-        for record in _chain(readers, row):
-            good = Head(record.seq, record.digest, record.epoch)
+        with readers.snapshot() as connection:
+            # Read anew: it may have gone on since it was listed, or been removed.
+            now = rows.session_numbered(connection, row.number, where)
+            end = Head() if now is None else now.head
+            found = rows.records(connection, row.number, 0, (1 << 63) - 1, where) if now else ()
+            for record in verify_chain(found, Head(), where, last=end.seq, end=end):
+                good = Head(record.seq, record.digest, record.epoch)
+            if good.seq > end.seq:
+                raise Damaged(f"there are records behind its last one, {end.seq}").about(*where)
     except LockstitchError as error:
         yield StoreFault(row.name, good.seq + 1, error.message)
     else:
         if good.epoch > row.head.epoch:
             yield StoreFault(row.name, good.seq, "its row has too low an epoch")
     yield listed(row)
-
-
-def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
-    """Read a session anew: it may have gone on since it was listed."""
-    where = Where(str(readers.path), row.name)
-    with readers.snapshot() as connection:
-        now = rows.session_numbered(connection, row.number, where)
-        if now is None:
-            return  # It was removed meanwhile.
-        beyond = rows.records(connection, row.number, 0, (1 << 63) - 1, where)
-        last = 0
-        for record in verify_chain(beyond, Head(), where, last=now.head.seq, end=now.head):
-            last = record.seq
-            yield record
-        if last > now.head.seq:
-            raise Damaged(f"there are records behind its last one, {now.head.seq}").about(*where)
 
 
 def _blobs(readers: Readers) -> Iterator[StoreFault]:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Unreadable, Where
+from lockstitch.errors import Damaged, Unreadable, Where
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
-from lockstitch.stores.base import require_stamp
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite.connections import (
     FORKS,
@@ -32,7 +31,6 @@ from lockstitch.stores.sqlite.connections import (
     inflate,
     version_of,
 )
-from lockstitch.stores.sqlite.rows import SessionHeadRow
 
 _ROW = (
     "select id, first, start, codec, cast(body as blob), typeof(body) = 'blob' from pieces"
@@ -298,12 +296,12 @@ Raw = tuple[Any, ...]
 
 def remains(connection: Connection, name: str, where: Where) -> Remains:
     """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
-    number, seq, digest = _row(connection, name, where)[:3]
+    number, seq, digest = find_row(connection, name, where)[:3]
     is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
     head = Head(seq, digest) if is_right and seq >= 0 else None
     remnants, is_torn = _kept(connection, number, head)
     notes = ("SQLite cannot read all of its pages",) if is_torn else ()
-    return Remains(head, remnants, notes, _stamp(number, seq, digest))
+    return Remains(head, remnants, notes, stamp_of(number, seq, digest))
 
 
 def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
@@ -316,11 +314,11 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     start, is_torn = 0, False
     for part, last in parts:
         kept = _Rows(connection, part, head if last is None else None)
-        pieces = PieceRecovery(connection, part, last or (head.seq if head else 0))
+        newer = PieceRecovery(connection, part, last or (head.seq if head else 0))
         is_old = version_of(connection) < FORKS
-        own = [*kept.remnants(), *(() if is_old else pieces.remnants())]
+        own = [*kept.remnants(), *(() if is_old else newer.remnants())]
         found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
-        start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
+        start, is_torn = last or start, is_torn or kept.is_torn or newer.is_torn
     if not found and head is not None and head.seq:
         # The session's own number may have changed: its records are those that end as it says.
         for other in rows.unneeded_numbers(connection):
@@ -331,42 +329,13 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     return found, is_torn
 
 
-def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
-    connection: Connection,
-    session: str,
-    aside: str,
-    successor: str,
-    stamp: str,
-    is_held: Callable[[SessionHeadRow], bool],
-    where: Where,
-) -> None:
-    """Give a session another name, and its own to another one; see ``Backend.exchange``."""
-    old = _row(connection, session, where)
-    new = _row(connection, successor, where)
-    for name in (session, successor, aside):
-        row = None
-        with suppress(Damaged):
-            row = rows.session_named(connection, name, where)
-        if row is not None and (name == aside or is_held(row)):
-            raise Held(f"session {name} is there already, or held by somebody").about(*where)
-    require_stamp(stamp, _stamp(*old[:3]), session)
-    set_aside = (
-        "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
-        " term = null where number = ?"
-    )
-    connection.execute(set_aside, (aside, old[0]))
-    connection.execute(
-        "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
-        (session, old[3] if isinstance(old[3], int) else 0, new[0]),
-    )
-
-
-def _stamp(number: object, seq: object, digest: object) -> str:
+def stamp_of(number: object, seq: object, digest: object) -> str:
+    """Return what tells later whether a session is still the same."""
     return f"{number} {seq} {digest!r}"
 
 
-def _row(connection: Connection, name: str, where: Where) -> Raw:
-    """Find a session's row, also past a damaged index."""
+def find_row(connection: Connection, name: str, where: Where) -> Raw:
+    """Find a session's row, also past a damaged index: its number, seq, digest and epoch."""
     for table in ("sessions", "sessions not indexed"):
         asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
         try:
@@ -416,19 +385,17 @@ class _Rows:
             if len(ends) == 1:
                 own = {row[0]: row for row in others.pop(ends[0])}
         yield from (one for row in own.values() for one in _remnants(row))
-        for row in (row for group in others.values() for row in group):
-            for one in _remnants(row):
-                yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
+        for one in (one for group in others.values() for row in group for one in _remnants(row)):
+            yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
 
     def _asked(self, condition: str, *values: object, columns: str = _ALL) -> list[Raw]:
         asked = f"select {columns} from events {condition}"  # noqa: S608
         return self._connection.execute(asked, values).fetchall()
 
     def _one_by_one(self) -> Iterator[Raw]:
-        pages = self._connection.execute("pragma page_count").fetchone()[0]
-        size = self._connection.execute("pragma page_size").fetchone()[0]
-        last = pages * size // _LEAST if self._head is None else self._head.seq
-        for seq in range(1, min(last, pages * size // _LEAST) + 1):
+        most = pieces.size_of(self._connection) // _LEAST
+        last = most if self._head is None else self._head.seq
+        for seq in range(1, min(last, most) + 1):
             yield from self._tried("where session = ? and seq = ?", self._number, seq)
 
     def _tried(self, condition: str, *values: object) -> list[Raw]:
