@@ -145,7 +145,6 @@ class MemoryBackend(Backend):
         self._require_open()
         require_lines(entries)
         with self._changed:
-            self._require_open()
             kept = self._held(lease)
             self._keep_alive(kept)
             if after == len(kept.records):

@@ -27,7 +27,6 @@ from lockstitch.files import os_files
 from lockstitch.files.replace import snapshot
 from lockstitch.journal.records import NEW, Head, blob_name
 from lockstitch.stores.base import (
-    ForkPoint,
     IncomingSession,
     StoreFault,
     check_blob,
@@ -44,8 +43,15 @@ def fork_file(files: Files, source: str, upto: int, target: str) -> Head:
     records = (part.record for part in _parts(files, source, upto))
     point = find_fork_point(records, upto, source)
     if not files.exists(target):
-        lines = _lines(files, source, point, target)
-        with write_draft(files.folder, [lines]) as draft:
+        head = point.head
+        name = _base(files, source, head.seq) if head.seq else None
+        if name is None:
+            # Where that cannot be, a fork is a copy.
+            lines = copy_lines(target, _parts(files, source, head.seq))
+        else:
+            base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
+            lines = iter([fork_line(target, head.epoch, now(), base)])
+        with write_draft(files.folder, lines) as draft:
             is_placed = place_file(draft, files.log(target))
         if is_placed:
             return files.state(target).head
@@ -59,18 +65,6 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
                 yield structs.replace(part, index=0, count=1)
         if whole[-1].record.seq >= upto:
             return
-
-
-def _lines(files: Files, source: str, point: ForkPoint, target: str) -> bytes:
-    """Return the lines of a fork: it names a base, or has a copy where that cannot be."""
-    head = point.head
-    if not head.seq:
-        return opening_line(target, 0, now(), None, None)
-    name = _base(files, source, head.seq)
-    if name is None:
-        return b"".join(copy_lines(target, _parts(files, source, head.seq)))
-    base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
-    return fork_line(target, head.epoch, now(), base)
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
