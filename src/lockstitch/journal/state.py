@@ -415,20 +415,11 @@ def _instructed(view: JournalView, _fact: Fact, event: Instructed) -> None:
     view.instructions[event.role] = event
 
 
-def _replied(view: JournalView, fact: Fact, event: Replied) -> None:
-    _put_reply(view, fact, event)
-    if event.calls:
-        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "batch"))
-
-
-def _partial(view: JournalView, fact: Fact, event: Partial) -> None:
-    came_whole = event.stream in view.streams and view.streams[event.stream] is None
-    if not came_whole:
-        _put_reply(view, fact, event)
-
-
 def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
+    is_part = isinstance(event, Partial)
+    if is_part and event.stream in view.streams and view.streams[event.stream] is None:
+        return  # the whole of it is there
     seq = fact.seq
     broken = view.broken_reply
     if broken is not None and broken.event.stream != event.stream:
@@ -447,7 +438,7 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
                     new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
                     new.outcome, new.changed = old.outcome, old.changed
                     view.renamed[old.reply, old.index] = (new.reply, new.index)
-        view.streams[event.stream] = reply if isinstance(event, Partial) else None
+        view.streams[event.stream] = reply if is_part else None
     items, after = view.items, reply.after
     at = len(items)
     while at and items[at - 1].seq > after and type(items[at - 1]) is not ModelReply:
@@ -458,6 +449,8 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     view.replied = seq
     view.turn = view.turn or seq
     view.interrupted = 0
+    if calls and not is_part:
+        view.checkpoints.append(Checkpoint(seq, fact.at, "batch"))
 
 
 def _take_out(view: JournalView, part: ModelReply) -> None:
@@ -567,8 +560,8 @@ def _noted(view: JournalView, fact: Fact, event: Noted) -> None:
 _STEPS: dict[type[Event], Callable[[JournalView, Fact, Any], None]] = {
     Said: _said,
     Instructed: _instructed,
-    Replied: _replied,
-    Partial: _partial,
+    Replied: _put_reply,
+    Partial: _put_reply,
     Started: _started,
     Finished: _finished,
     Waiting: _waiting,
