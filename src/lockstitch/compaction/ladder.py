@@ -33,9 +33,10 @@ from lockstitch.compaction.plan import (
     weights,
 )
 from lockstitch.conversation.parts import USER
-from lockstitch.dialects.script import Piece, TextPiece, arguments_text
+from lockstitch.dialects.script import arguments_text
 from lockstitch.errors import Unmet
 from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
+from lockstitch.journal.messages import words_of
 from lockstitch.journal.projection import SUMMARY, each_turn
 from lockstitch.journal.state import Item, JournalView
 
@@ -308,20 +309,16 @@ def spoken_lines(
     lines: list[SpokenLine] = []
     for item, turns in each_turn(view, items, blobs):
         for turn in turns:
-            seq, words = item.seq, _text(turn.pieces)
+            seq, words = item.seq, words_of(turn.pieces)
             if words.strip():
                 lines.append(SpokenLine(seq, "user" if turn.role == USER else "assistant", words))
             for call in turn.calls:
                 text = arguments_text(call.arguments)
                 lines.append(SpokenLine(seq, "call", text, call.name, call.arguments))
             for answer in turn.answers:
-                text, name = _text(answer.pieces), answer.call.name
+                text, name = words_of(answer.pieces), answer.call.name
                 lines.append(SpokenLine(seq, "result", text, name, failed=answer.failed))
     return lines
-
-
-def _text(pieces: Iterable[Piece]) -> str:
-    return "\n".join(piece.text if isinstance(piece, TextPiece) else piece.note for piece in pieces)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -6,7 +6,7 @@ puts the results of a reply's calls behind it, in the spelling of the dialect th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -92,7 +92,7 @@ def answer_in(fact: Finished, payload: Any) -> ResultContent:
 
 def shorten_result(answer: ResultContent, limit: int, call: CallState) -> ResultContent:
     """Return an answer of few characters, with a pointer to all of it; media become notes."""
-    text = _text(answer)
+    text = words_of(_pieces(answer))
     if len(text) <= limit or call.outcome is None:
         return ResultContent(text, failed=answer.failed) if answer.dialect else answer
     head, tail = _ends(limit)
@@ -192,7 +192,7 @@ def with_results(
 
 def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
     if answer.dialect != dialect.name:
-        return dialect.answer(call, _text(answer), failed=answer.failed)
+        return dialect.answer(call, words_of(_pieces(answer)), failed=answer.failed)
     content = answer.content
     if isinstance(content, dict) and str(content.get("type")).endswith("_output"):
         return Part(RESULT, {**content, "call_id": call.id}, id=call.id, flavor=content["type"])
@@ -203,9 +203,8 @@ def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
     return dialect.with_payload(made, payload)
 
 
-def _text(answer: ResultContent) -> str:
-    """Return the words of an answer; media are notes."""
-    pieces = _pieces(answer)
+def words_of(pieces: Iterable[Piece]) -> str:
+    """Return the words of pieces as one text; a note stands for media."""
     return "\n".join(one.text if isinstance(one, TextPiece) else one.note for one in pieces)
 
 
