@@ -58,22 +58,17 @@ class Parent(Struct, frozen=True):
 def descendants(backend: Backend, session: str) -> list[str]:
     """Name the sessions that belong to calls of a session, theirs included."""
     found: list[str] = []
-    listing = Listing(f"{session}.")
-    while True:
-        page = list(backend.listed(listing, _PAGE))
-        for one in page:
-            if not one.session.startswith(f"{session}."):
-                return found
-            if not _NAME.fullmatch(one.session.removeprefix(session)):
-                continue
-            # Anybody may choose such a name: a child says of itself that it is one.
-            first = next(backend.read(one.session, upto=1), None)
-            event = event_of(first) if first is not None else None
-            if isinstance(event, Noted) and event.name == CHILD:
-                found.append(one.session)
-        if len(page) < _PAGE:
-            return found
-        listing = listing.behind(page[-1])
+    for one in backend.listed(Listing(f"{session}.")):
+        if not one.session.startswith(f"{session}."):
+            break
+        if not _NAME.fullmatch(one.session.removeprefix(session)):
+            continue
+        # Anybody may choose such a name: a child says of itself that it is one.
+        first = next(backend.read(one.session, upto=1), None)
+        event = event_of(first) if first is not None else None
+        if isinstance(event, Noted) and event.name == CHILD:
+            found.append(one.session)
+    return found
 
 
 THREAD_NAMES = ("langgraph.", "langgraph-")
