@@ -33,9 +33,10 @@ from lockstitch.compaction.plan import (
     weights,
 )
 from lockstitch.conversation.parts import USER
-from lockstitch.dialects.script import Piece, TextPiece, arguments_text
+from lockstitch.dialects.script import arguments_text
 from lockstitch.errors import Unmet
 from lockstitch.journal.events import NOTHING, Compacted, text_payload, value_of
+from lockstitch.journal.messages import words_of
 from lockstitch.journal.projection import SUMMARY, each_turn
 from lockstitch.journal.state import Item, JournalView
 
@@ -143,8 +144,7 @@ class _Descent:
         weighed = weights(task.view, task.dialect, LIMITS, counter=self.counter, blobs=task.blobs)
         if not task.shortens:
             weighed = [
-                structs.replace(one, short=dict.fromkeys(one.short, (one.tokens, one.bytes)))
-                for one in weighed
+                structs.replace(one, short=dict.fromkeys(one.short, one.whole)) for one in weighed
             ]
         self.weighed = weighed
         self.asked = 0
@@ -231,15 +231,22 @@ class _Descent:
 
     def _notes(self, plan: CutPlan) -> Answers:
         """Have a model write notes of what is hidden, one part after another."""
-        asking = _QuestionSizes(plan, self.task, self._count)
+        # How much is asked at once, and how long answers may be, in tokens: all of a question is
+        # within the model's window: instructions, notes, and a part.
+        window = self.task.window or self.task.budget.tokens
+        spare = self.task.budget.tokens - plan.after.tokens
+        room = min(plan.room, max(window // _NOTES_SHARE, 1))
+        longest = room * _OVERSIZE
+        rest = window - self._count(prompt("", "", plan.room)) - longest
+        size = max(min(rest * 9 // 10, _CHUNK_MOST), _CHUNK_LEAST)
         notes, lines = self._previous, spoken_lines(self.task.view, plan.hidden, self.task.blobs)
-        if not plan.hidden or self._count(notes) > asking.longest:
+        if not plan.hidden or self._count(notes) > longest:
             notes, lines = "", [SpokenLine(0, "assistant", notes), *lines]
-        parts = split_parts(lines, asking.part, self._count)
+        parts = split_parts(lines, size, self._count)
         for number, part in enumerate(parts, start=1):
             is_last = number == len(parts)
-            asked = prompt(part, notes, asking.room)
-            most = asking.most if is_last else asking.longest
+            asked = prompt(part, notes, room)
+            most = max(min(longest, plan.room + spare), room) if is_last else longest
             answer = yield from self._answer(asked, number, len(parts), most)
             if answer is None:
                 return None
@@ -274,22 +281,6 @@ class _Descent:
         return None
 
 
-class _QuestionSizes:
-    """How much a model is asked at once, and how long its answers may be, in tokens.
-
-    All of a question is within the model's window: instructions, notes, and a part.
-    """
-
-    def __init__(self, plan: CutPlan, task: CompactionTask, count: Count) -> None:
-        window = task.window or task.budget.tokens
-        spare = task.budget.tokens - plan.after.tokens
-        self.room = min(plan.room, max(window // _NOTES_SHARE, 1))
-        self.longest = self.room * _OVERSIZE
-        self.most = max(min(self.longest, plan.room + spare), self.room)
-        rest = window - count(prompt("", "", plan.room)) - self.longest
-        self.part = max(min(rest * 9 // 10, _CHUNK_MOST), _CHUNK_LEAST)
-
-
 Who = Literal["user", "assistant", "call", "result"]
 _LABELS = {"user": "User", "assistant": "Assistant", "call": "Call", "result": "Result"}
 
@@ -318,20 +309,16 @@ def spoken_lines(
     lines: list[SpokenLine] = []
     for item, turns in each_turn(view, items, blobs):
         for turn in turns:
-            seq, words = item.seq, _text(turn.pieces)
+            seq, words = item.seq, words_of(turn.pieces)
             if words.strip():
                 lines.append(SpokenLine(seq, "user" if turn.role == USER else "assistant", words))
             for call in turn.calls:
                 text = arguments_text(call.arguments)
                 lines.append(SpokenLine(seq, "call", text, call.name, call.arguments))
             for answer in turn.answers:
-                text, name = _text(answer.pieces), answer.call.name
+                text, name = words_of(answer.pieces), answer.call.name
                 lines.append(SpokenLine(seq, "result", text, name, failed=answer.failed))
     return lines
-
-
-def _text(pieces: Iterable[Piece]) -> str:
-    return "\n".join(piece.text if isinstance(piece, TextPiece) else piece.note for piece in pieces)
 
 
 def shorten(text: str, limit: int) -> str:

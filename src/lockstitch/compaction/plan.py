@@ -9,7 +9,7 @@ import json
 import re
 from base64 import b64encode
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, product
 from typing import Any
 
@@ -39,6 +39,21 @@ _HEAD = 48 * 1024
 _LONG = 256
 
 
+class Cost(Struct, frozen=True):
+    """Tokens and bytes."""
+
+    tokens: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        """Add two costs."""
+        return Cost(self.tokens + other.tokens, self.bytes + other.bytes)
+
+    def __sub__(self, other: Cost) -> Cost:
+        """Take a cost from another."""
+        return Cost(self.tokens - other.tokens, self.bytes - other.bytes)
+
+
 class Weight(Struct, frozen=True):
     """What an item costs when it is sent whole, and with its results shortened to each limit.
 
@@ -46,10 +61,14 @@ class Weight(Struct, frozen=True):
     """
 
     item: Item
-    tokens: int
-    bytes: int
-    short: Mapping[int, tuple[int, int]]
-    now: tuple[int, int]
+    whole: Cost
+    short: Mapping[int, Cost]
+    now: Cost
+
+    @property
+    def tokens(self) -> int:
+        """What it costs in tokens when it is sent whole."""
+        return self.whole.tokens
 
 
 def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
@@ -58,9 +77,8 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
     for text, is_data in _texts(messages, ""):
         if is_data:
             side = pixels(head_of(text.partition(",")[2] if text.startswith("data:") else text))
-            images += (
-                min(max(side * side // _PIXELS_A_TOKEN, 1), IMAGE_TOKENS) if side else IMAGE_TOKENS
-            )
+            tokens = max(side * side // _PIXELS_A_TOKEN, 1) if side else IMAGE_TOKENS
+            images += min(tokens, IMAGE_TOKENS)
         else:
             characters += len(text)
     return round(characters / CHARACTERS_A_TOKEN) + images + _MESSAGE_TOKENS * len(messages)
@@ -69,14 +87,9 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
 def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
     """Return every text in a value, and whether it is inline data."""
     if isinstance(value, str):
-        yield (
-            value,
-            (
-                len(value) >= _LONG
-                and key in _DATA_KEYS
-                and (value.startswith("data:") or _ENCODED.match(value) is not None)
-            ),
-        )
+        may_be_data = len(value) >= _LONG and key in _DATA_KEYS
+        is_encoded = may_be_data and (value.startswith("data:") or bool(_ENCODED.match(value)))
+        yield value, is_encoded
     elif isinstance(value, bytes):
         yield b64encode(value[:_HEAD]).decode(), True
     elif isinstance(value, dict):
@@ -110,9 +123,9 @@ def weights(
     """Weigh every item of a conversation, whole and shortened to each of some limits."""
     count = counter or calibrated(view, dialect, blobs)
 
-    def weighed(seen: JournalView) -> list[tuple[int, int]]:
+    def weighed(seen: JournalView) -> list[Cost]:
         sent = (messages for _, messages in each_item(seen, dialect, blobs))
-        return [(count(messages, dialect), size_of(messages)) for messages in sent]
+        return [Cost(count(messages, dialect), size_of(messages)) for messages in sent]
 
     whole = weighed(structs.replace(view, summary=None))
     short = {}
@@ -122,7 +135,7 @@ def weights(
         short[limit] = weighed(structs.replace(view, summary=summary))
     now = weighed(view) if view.summary and view.summary.event.shortened else whole
     return [
-        Weight(item, *whole[n], {limit: costs[n] for limit, costs in short.items()}, now[n])
+        Weight(item, whole[n], {limit: costs[n] for limit, costs in short.items()}, now[n])
         for n, item in enumerate(view.items)
     ]
 
@@ -198,21 +211,6 @@ ROOM_LEAST = 64
 BYTES_A_TOKEN = 6
 
 
-class Cost(Struct, frozen=True):
-    """Tokens and bytes."""
-
-    tokens: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        """Add two costs."""
-        return Cost(self.tokens + other.tokens, self.bytes + other.bytes)
-
-    def __sub__(self, other: Cost) -> Cost:
-        """Take a cost from another."""
-        return Cost(self.tokens - other.tokens, self.bytes - other.bytes)
-
-
 class TokenBudget(Struct, frozen=True):
     """What a request may cost; 0 bytes are no limit."""
 
@@ -265,23 +263,7 @@ class CutPlan(Struct, frozen=True):
         return bool(self.room or self.shortened)
 
 
-class _Sums:
-    """Costs of the items from one to another, without adding them up each time."""
-
-    def __init__(self, weights: Sequence[Weight]) -> None:
-        self.whole = _summed([Cost(weight.tokens, weight.bytes) for weight in weights])
-        self.short = {
-            limit: _summed([Cost(*weight.short[limit]) for weight in weights]) for limit in LIMITS
-        }
-
-    def between(self, begin: int, middle: int, end: int, limit: int) -> Cost:
-        """Cost from ``begin`` to ``end``, of which those before ``middle`` are shortened."""
-        middle = max(begin, middle)
-        short = self.short[limit][middle] - self.short[limit][begin] if limit else Cost()
-        return short + self.whole[end] - self.whole[middle if limit else begin]
-
-
-def _summed(costs: Sequence[Cost]) -> list[Cost]:
+def _summed(costs: Iterable[Cost]) -> list[Cost]:
     return list(accumulate(costs, initial=Cost()))
 
 
@@ -300,7 +282,11 @@ class Planner:
         sent = {id(item) for item in view.sent()}
         self.weights = [weight for weight in weights if id(weight.item) in sent]
         self.items = [weight.item for weight in self.weights]
-        self.sums = _Sums(self.weights)
+        # Added up once: what items cost from one to another is a difference.
+        self.whole = _summed(weight.whole for weight in self.weights)
+        self.short = {
+            limit: _summed(weight.short[limit] for weight in self.weights) for limit in LIMITS
+        }
         self.cut = view.summary.cut if view.summary else 0
         self.carried = carried or Cost()
         self.words = view.last_words
@@ -323,7 +309,7 @@ class Planner:
 
     def planned(self) -> CutPlan:
         """Return the smallest compaction that leaves headroom; raises ``Unmet`` without one."""
-        before = sum((Cost(*weight.now) for weight in self.weights), self.carried)
+        before = sum((weight.now for weight in self.weights), self.carried)
         if self.budget.holds(before):
             return CutPlan(self.cut, 0, 0, before, before, [])
         for old in self._reaches():
@@ -350,7 +336,12 @@ class Planner:
             yield old + 1
 
     def _cost(self, begin: int, middle: int, limit: int) -> Cost:
-        return self.sums.between(begin, middle, len(self.items), limit)
+        """Return what items cost from one on; those before ``middle`` are shortened."""
+        if not limit:
+            return self.whole[-1] - self.whole[begin]
+        middle = max(begin, middle)
+        short = self.short[limit][middle] - self.short[limit][begin]
+        return short + self.whole[-1] - self.whole[middle]
 
     def _by_shortening(self, before: Cost, old: int, share: float = TARGET) -> CutPlan | None:
         """Send less of old results, oldest first, as far as needed."""
@@ -420,9 +411,7 @@ class Planner:
     def _beside(self, weights: Sequence[Weight], limit: int) -> Cost:
         """Return what is kept beside a summary costs; the last words of the user go out whole."""
         costs = (
-            Cost(*weight.short[limit])
-            if limit and weight.item.seq != self.words
-            else Cost(weight.tokens, weight.bytes)
+            weight.short[limit] if limit and weight.item.seq != self.words else weight.whole
             for weight in weights
         )
         return sum(costs, Cost())

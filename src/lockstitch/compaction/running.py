@@ -314,11 +314,14 @@ def compaction_actions(
             yield Sleep(min(step.seconds, clock.left))
         elif isinstance(step, AcceptedAnswer):
             yield Apart(partial(keep, step.key, step.text), must_end=True)
-        elif isinstance(question := begin_question(summarizer, clock), Unasked):
-            answer = question
         else:
-            on_progress(step.number - 1, step.total)
-            answer = yield PutQuestion(question, step.prompt)
+            reason = summarizer.unasked if summarizer else "there is no summarizer"
+            seconds = clock.for_one
+            if summarizer is None or reason or seconds <= 0:
+                answer = Unasked(reason or "there was no time left")
+            else:
+                on_progress(step.number - 1, step.total)
+                answer = yield PutQuestion(Question(summarizer, seconds), step.prompt)
 
 
 def _advance(steps: Steps, answer: Answer) -> Step | Compaction:
@@ -366,16 +369,6 @@ def perform(action: Action) -> Any:
         return check_answer(answers.get(timeout=question.seconds))
     except Empty:
         return silence(question)
-
-
-def begin_question(summarizer: Summarizer | None, clock: Clock) -> Question | Unasked:
-    """Return the next question to the model, or why it is not put."""
-    if summarizer is None:
-        return Unasked("there is no summarizer")
-    reason, seconds = summarizer.unasked, clock.for_one
-    if reason or seconds <= 0:
-        return Unasked(reason or "there was no time left")
-    return Question(summarizer, seconds)
 
 
 def silence(question: Question) -> Failure:

@@ -6,8 +6,9 @@ puts the results of a reply's calls behind it, in the spelling of the dialect th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -90,7 +91,7 @@ def answer_in(fact: Finished, payload: Any) -> ResultContent:
 
 def shorten_result(answer: ResultContent, limit: int, call: CallState) -> ResultContent:
     """Return an answer of few characters, with a pointer to all of it; media become notes."""
-    text = "\n".join(_words(piece) for piece in _pieces(answer))
+    text = words_of(_pieces(answer))
     if len(text) <= limit or call.outcome is None:
         return ResultContent(text, failed=answer.failed) if answer.dialect else answer
     head, tail = _ends(limit)
@@ -162,8 +163,21 @@ def with_results(
     A call that the dialect cannot answer with what there is stays open, for the check to find.
     """
     is_text = not any(answer.dialect for answer in answers)
-    if is_text and all(ids) and exchange_of(name).results_by_id:
-        return [*messages, *_written(name, ids, answers)]
+    exchange = exchange_of(name)
+    if is_text and all(ids) and exchange.results_by_id:
+        # The calls are known by their ids: no look at them is needed.
+        if exchange.takes_blank:
+            texts = (TextResult(n, "", a.text, a.failed) for n, a in zip(ids, answers, strict=True))
+            return [*messages, *exchange.plain_results(texts)]
+        writer = exchange.writer(profile_named(name))
+        calls = (script.NeutralCall(call, "", None) for call in ids)
+        writer.results(
+            [
+                script.NeutralResult(call, 0, [TextPiece(answer.text)], answer.failed)
+                for call, answer in zip(calls, answers, strict=True)
+            ]
+        )
+        return [*messages, *writer.messages]
     dialect = new_dialect(name)
     pairs = zip(call_parts(dialect.read(messages)), answers, strict=False)
     made = (_result(dialect, call, answer) for call, answer in pairs)
@@ -175,30 +189,9 @@ def with_results(
     return [*messages, *map(dialect.rebuild, added)]
 
 
-def _written(name: str, ids: Sequence[str], answers: Sequence[ResultContent]) -> list[Any]:
-    """Write results of text for calls that are known by their ids, without a look at the calls."""
-    pairs = zip(ids, answers, strict=True)
-    exchange = exchange_of(name)
-    if exchange.takes_blank:
-        return exchange.plain_results(
-            TextResult(call, "", answer.text, answer.failed) for call, answer in pairs
-        )
-    writer = exchange.writer(profile_named(name))
-    writer.results(
-        [
-            script.NeutralResult(
-                script.NeutralCall(call, "", None), 0, [TextPiece(answer.text)], answer.failed
-            )
-            for call, answer in pairs
-        ]
-    )
-    return writer.messages
-
-
 def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
     if answer.dialect != dialect.name:
-        text = "\n".join(_words(piece) for piece in _pieces(answer))
-        return dialect.answer(call, text, failed=answer.failed)
+        return dialect.answer(call, words_of(_pieces(answer)), failed=answer.failed)
     content = answer.content
     if isinstance(content, dict) and str(content.get("type")).endswith("_output"):
         return Part(RESULT, {**content, "call_id": call.id}, id=call.id, flavor=content["type"])
@@ -209,8 +202,9 @@ def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
     return dialect.with_payload(made, payload)
 
 
-def _words(piece: Piece) -> str:
-    return piece.text if isinstance(piece, TextPiece) else piece.note
+def words_of(pieces: Iterable[Piece]) -> str:
+    """Return the words of pieces as one text; a note stands for media."""
+    return "\n".join(one.text if isinstance(one, TextPiece) else one.note for one in pieces)
 
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -268,15 +262,12 @@ class _Import:
 
     def _groups(self) -> Iterator[list[Message]]:
         """Return messages by themselves, but the items of one reply together."""
-        group: list[Message] = []
-        for message in self.messages:
-            joins = self.dialect.layout == FLAT and message.role == ASSISTANT
-            if group and not (joins and group[-1].role == ASSISTANT):
-                yield group
-                group = []
-            group.append(message)
-        if group:
-            yield group
+        is_flat = self.dialect.layout == FLAT
+        for role, group in groupby(self.messages, key=lambda message: message.role):
+            if is_flat and role == ASSISTANT:
+                yield list(group)
+            else:
+                yield from ([message] for message in group)
 
     def _put(self, event: Event, home: int, end: int | None = None) -> None:
         self.out.events.append(event)
@@ -329,7 +320,7 @@ class _Import:
         part = self.threads.results[answer]
         failed = is_failed(self.dialect, part)
         payload = self.dialect.payload(part)
-        is_text = isinstance(payload, str) or not isinstance(payload, list)
+        is_text = not isinstance(payload, list)
         fact = Finished(
             reply=reply,
             index=index,

@@ -57,6 +57,7 @@ from lockstitch.journal.state import (
     Late,
     ModelReply,
     Spoken,
+    facts_in,
 )
 
 UNREADABLE = "[lockstitch] A reply in a form that this version cannot read stood here."
@@ -303,24 +304,20 @@ class Projector:
 
     def _texts(self, reply: ModelReply, plain: list[Any] | None) -> list[Any]:
         """Return the results of a reply's calls if each is a text and its call can be named."""
-        exchange, read = self.exchange, self.value.of
+        exchange = self.exchange
         if not exchange.writes_results or self._is_shortened(reply.seq):
             return []
         if not exchange.results_by_id and (
             plain is None or exchange.asked_in(plain) != [(c.id, c.name) for c in reply.calls]
         ):
             return []
-        results: list[TextResult] = []
-        for call in reply.calls:
-            fact = call.outcome.fact if call.outcome is not None else None
-            if not isinstance(fact, Finished) or call.is_late:
-                return []
-            if exchange.needs_ids and not call.id:
-                return []
-            text = read(fact)
-            if type(text) is not str or not (exchange.takes_blank or not is_blank_text(text)):
-                return []
-            results.append(TextResult(call.id, call.name, text, fact.outcome != "ok"))
+        if exchange.needs_ids and not all(call.id for call in reply.calls):
+            return []
+        results = self._text_results(reply.calls)
+        if results is None or (
+            not exchange.takes_blank and any(is_blank_text(result.text) for result in results)
+        ):
+            return []
         self.changed = max(self.changed, *[call.changed for call in reply.calls])
         return exchange.plain_results(results)
 
@@ -342,9 +339,9 @@ class Projector:
                 return [turn]
         return self.turns(item)
 
-    def _text_results(self, calls: list[CallState]) -> list[tuple[str, str, str, bool]] | None:
+    def _text_results(self, calls: list[CallState]) -> list[TextResult] | None:
         """Return what became of calls if each has a result that is a text."""
-        results: list[tuple[str, str, str, bool]] = []
+        results: list[TextResult] = []
         for call in calls:
             fact = call.outcome.fact if call.outcome is not None else None
             if not isinstance(fact, Finished) or call.is_late:
@@ -352,7 +349,7 @@ class Projector:
             text = self.value.of(fact)
             if type(text) is not str:
                 return None
-            results.append((call.id, call.name, text, fact.outcome != "ok"))
+            results.append(TextResult(call.id, call.name, text, fact.outcome != "ok"))
         return results
 
     def turns(self, item: Item | str) -> list[NeutralTurn]:
@@ -480,14 +477,8 @@ class PlainTurn(NeutralTurn):
     """A turn that every receiver takes as it is, but for ids that were used before."""
 
 
-def turn_of(
-    issuer: str, value: Any, results: Sequence[tuple[str, str, str, bool]]
-) -> NeutralTurn | None:
-    """Read a reply; None if it takes a longer look.
-
-    ``results`` are the id and name of each call as they were noted, the text of its result, and
-    whether it failed.
-    """
+def turn_of(issuer: str, value: Any, results: Sequence[TextResult]) -> NeutralTurn | None:
+    """Read a reply with its results; None if it takes a longer look."""
     exchange = exchange_of(issuer)
     messages = exchange.plain_messages(value)
     if messages is None:
@@ -557,7 +548,7 @@ class Values:
         for start in range(0, len(items), _CHUNK):
             chunk = items[start : start + _CHUNK]
             before = self.size
-            self._ready = self._read(list(_facts(chunk)))
+            self._ready = self._read(list(facts_in(chunk)))
             self.largest = max(self.largest, self.size - before)
             yield from chunk
         self._ready = {}
@@ -602,15 +593,3 @@ class Values:
         self.is_clean = self.is_clean and others >= 0 and not any("\0" in text for text in texts)
         self.size += length + 2 * others
         return dict(zip(map(id, events), values, strict=True))
-
-
-def _facts(items: Iterable[Item]) -> Iterator[Event]:
-    for item in items:
-        if isinstance(item, Late):
-            yield item.fact
-            continue
-        yield item.event
-        if isinstance(item, ModelReply):
-            for call in item.calls:
-                if call.outcome is not None:
-                    yield call.outcome.fact

@@ -236,7 +236,13 @@ def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] 
         first, last = large.ends(name, int(width * (head + 200)), int(width * (tail + 200)))
         if first[:1] != b'"' or last[-1:] != b'"':
             return None
-        before, behind = _beginning(first[1:]), _end(last[:-1])
+        # Up to the last place, and from the first one, that is no escape's.
+        head_raw, tail_raw = first[1:], last[:-1]
+        stops = range(len(head_raw) - 1, max(len(head_raw) - _NEAR, 0), -1)
+        starts = range(WIDEST, min(len(tail_raw), _NEAR))
+        stop, start = _first_boundary(head_raw, stops), _first_boundary(tail_raw, starts)
+        before = None if stop is None else _decoded(head_raw[:stop])
+        behind = None if start is None else _decoded(tail_raw[start:])
         if before is None or behind is None:
             return None
         if len(before) >= head and len(behind) >= tail:
@@ -244,19 +250,11 @@ def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] 
     return None
 
 
-def _beginning(raw: bytes) -> str | None:
-    """Decode what a JSON string begins with, up to the last place that is no escape's."""
-    for stop in range(len(raw) - 1, max(len(raw) - _NEAR, 0), -1):
-        if raw[stop] & _MASK != _CONTINUES and b"\\" not in raw[max(stop - WIDEST, 0) : stop]:
-            return _decoded(raw[:stop])
-    return None
-
-
-def _end(raw: bytes) -> str | None:
-    """Decode what a JSON string ends with, from the first place that is no escape's."""
-    for start in range(WIDEST, min(len(raw), _NEAR)):
-        if raw[start] & _MASK != _CONTINUES and b"\\" not in raw[start - WIDEST : start]:
-            return _decoded(raw[start:])
+def _first_boundary(raw: bytes, places: Iterable[int]) -> int | None:
+    """Find a place in a JSON string at which a character begins that no escape is part of."""
+    for at in places:
+        if raw[at] & _MASK != _CONTINUES and b"\\" not in raw[max(at - WIDEST, 0) : at]:
+            return at
     return None
 
 

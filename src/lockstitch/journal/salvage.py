@@ -179,11 +179,10 @@ class _RemnantJudge:
                     self._loose.remove(one)
                 if one.is_altered or one.seq != seq:
                     self._is_whole = False
-                    self._done.append(Salvaged(seq, "restored", proven, why=_FORM))
+                    self._take(Salvaged(seq, "restored", proven, why=_FORM), proven.digest)
                 else:
                     proof: Proof = "intact" if self._is_whole else "behind"
-                    self._done.append(Salvaged(seq, proof, proven))
-                self._links = [proven.digest]
+                    self._take(Salvaged(seq, proof, proven), proven.digest)
                 self._loose += [other for other in here if other is not one]
                 return
         sure = [one for one in here if not one.is_guess]
@@ -222,29 +221,28 @@ class _RemnantJudge:
     def _doubt(self, seq: int, one: Remnant) -> None:
         """Judge a record that no checksum proves as it is."""
         self._is_whole = False
+        links = self._links
         record = None if one.record is None else structs.replace(one.record, seq=seq)
         if record is None:
-            self._done.append(Salvaged(seq, "damaged", raw=one.raw, why=_FORM))
-            self._links = []
-            return
-        if not self._links and one.is_sealed:
-            self._done.append(Salvaged(seq, "behind", record))
-            self._links = [record.digest]
-            return
-        if not self._links and _makes_sense(record):
+            self._take(Salvaged(seq, "damaged", raw=one.raw, why=_FORM))
+        elif not links and one.is_sealed:
+            self._take(Salvaged(seq, "behind", record), record.digest)
+        elif not links and _makes_sense(record):
             why = "the record before it, which it is checked by, is lost"
-            self._done.append(Salvaged(seq, "unproven", record, why=why))
-            self._links = [record.digest]
-            return
-        right = next(filter(None, (correct_bit(link, record) for link in self._links)), None)
-        if right is not None:
-            self._done.append(Salvaged(seq, "restored", right, why="one bit of it has changed"))
-            self._links = [right.digest]
-            return
-        self._done.append(Salvaged(seq, "damaged", record, why="its checksum does not fit"))
-        said = [record.digest] if len(record.digest) == DIGEST_SIZE else []
-        made = [digest_of(link, seq, record.epoch, record) for link in self._links]
-        self._links = (said + made)[:_MOST_LINKS]
+            self._take(Salvaged(seq, "unproven", record, why=why), record.digest)
+        elif right := next(filter(None, (correct_bit(link, record) for link in links)), None):
+            why = "one bit of it has changed"
+            self._take(Salvaged(seq, "restored", right, why=why), right.digest)
+        else:
+            said = [record.digest] if len(record.digest) == DIGEST_SIZE else []
+            made = [digest_of(link, seq, record.epoch, record) for link in links]
+            why = "its checksum does not fit"
+            self._take(Salvaged(seq, "damaged", record, why=why), *(said + made)[:_MOST_LINKS])
+
+    def _take(self, one: Salvaged, *links: bytes) -> None:
+        """Note what a record is, and which checksums may stand before the next one."""
+        self._done.append(one)
+        self._links = list(links)
 
     def finish(self, head: Head | None) -> tuple[list[Salvaged], tuple[str, ...]]:
         """Compare the end with what the session says of it; what is left over comes last."""
@@ -302,9 +300,8 @@ def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
     for bit in range(_WORD):
         yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
         yield structs.replace(record, at=record.at ^ 1 << bit)
-    for key in flip_each_bit(record.key.encode("ascii")):
-        if key.isascii():
-            yield structs.replace(record, key=key.decode("ascii"))
+    for key in filter(bytes.isascii, flip_each_bit(record.key.encode("ascii"))):
+        yield structs.replace(record, key=key.decode("ascii"))
 
 
 def flip_each_bit(data: bytes) -> Iterator[bytes]:
@@ -411,19 +408,15 @@ def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
     if one.proof == "missing":
         left["count"] = one.count
     else:
-        left |= _shown(raw)
+        try:
+            left["body"] = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            left["base64"] = b64encode(raw).decode("ascii")
     name = MISSING if one.proof == "missing" else DAMAGED
     label = f"record {seq}" if seq else "left over"
     event = Noted(name=name, label=label, payload=Raw(msgspec.json.encode(left)))
     # Pieces that have no number differ by what they are.
     return entry_of(event, f"{name}-{seq or blob_name(raw)}", at)
-
-
-def _shown(raw: bytes) -> dict[str, str]:
-    try:
-        return {"body": raw.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"base64": b64encode(raw).decode("ascii")}
 
 
 def names_in(records: Iterable[JournalRecord]) -> dict[str, list[int]]:

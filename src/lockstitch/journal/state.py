@@ -248,10 +248,15 @@ class JournalView(Struct):
         yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event
-        for item in self.sent(start):
-            yield item.fact if isinstance(item, Late) else item.event
-            if isinstance(item, ModelReply):
-                yield from (call.outcome.fact for call in item.calls if call.outcome)
+        yield from facts_in(self.sent(start))
+
+
+def facts_in(items: Iterable[Item]) -> Iterator[Event]:
+    """Return the facts that items were made of, and those of the outcomes of their calls."""
+    for item in items:
+        yield item.fact if isinstance(item, Late) else item.event
+        if isinstance(item, ModelReply):
+            yield from (call.outcome.fact for call in item.calls if call.outcome)
 
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -410,20 +415,11 @@ def _instructed(view: JournalView, _fact: Fact, event: Instructed) -> None:
     view.instructions[event.role] = event
 
 
-def _replied(view: JournalView, fact: Fact, event: Replied) -> None:
-    _put_reply(view, fact, event)
-    if event.calls:
-        view.checkpoints.append(Checkpoint(fact.seq, fact.at, "batch"))
-
-
-def _partial(view: JournalView, fact: Fact, event: Partial) -> None:
-    came_whole = event.stream in view.streams and view.streams[event.stream] is None
-    if not came_whole:
-        _put_reply(view, fact, event)
-
-
 def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     """Put a reply behind what its model knew, before what came while it was on its way."""
+    is_part = isinstance(event, Partial)
+    if is_part and event.stream in view.streams and view.streams[event.stream] is None:
+        return  # the whole of it is there
     seq = fact.seq
     broken = view.broken_reply
     if broken is not None and broken.event.stream != event.stream:
@@ -436,14 +432,13 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
         part = view.streams.get(event.stream)
         if part is not None:
             _take_out(view, part)
-            # Keep what became and will become of the calls of a part, where the whole has them,
-            # too.
+            # What becomes of the calls of a part is kept where the whole has them, too.
             for old, new in zip(part.calls, reply.calls, strict=False):
                 if old.id == new.id and old.name == new.name:
                     new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
                     new.outcome, new.changed = old.outcome, old.changed
                     view.renamed[old.reply, old.index] = (new.reply, new.index)
-        view.streams[event.stream] = reply if isinstance(event, Partial) else None
+        view.streams[event.stream] = reply if is_part else None
     items, after = view.items, reply.after
     at = len(items)
     while at and items[at - 1].seq > after and type(items[at - 1]) is not ModelReply:
@@ -454,6 +449,8 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     view.replied = seq
     view.turn = view.turn or seq
     view.interrupted = 0
+    if calls and not is_part:
+        view.checkpoints.append(Checkpoint(seq, fact.at, "batch"))
 
 
 def _take_out(view: JournalView, part: ModelReply) -> None:
@@ -563,8 +560,8 @@ def _noted(view: JournalView, fact: Fact, event: Noted) -> None:
 _STEPS: dict[type[Event], Callable[[JournalView, Fact, Any], None]] = {
     Said: _said,
     Instructed: _instructed,
-    Replied: _replied,
-    Partial: _partial,
+    Replied: _put_reply,
+    Partial: _put_reply,
     Started: _started,
     Finished: _finished,
     Waiting: _waiting,

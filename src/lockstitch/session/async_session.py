@@ -449,8 +449,7 @@ class Opening:
         create: bool,
         parent: Parent | None = None,
     ) -> None:
-        opening = partial(Session, backend, name, wait=wait, create=create)
-        self._open = partial(opening, parent=parent)
+        self._open = partial(Session, backend, name, wait=wait, create=create, parent=parent)
         self._name = name
         self._session: AsyncSession | None = None
 
@@ -554,16 +553,11 @@ class AsyncSession(SessionReadMixin):
         run = await run_to_end(
             lambda: self._inner._tool_run(tools, timeout, max_parallel, can_await=True)
         )
-        for candidate, policy, call in run.questions(approve):
-            answer = policy(call) if callable(policy) else policy
+        for candidate, answer in run.questions(approve):
             if await answer if inspect.isawaitable(answer) else answer:
                 run.hold(candidate)
-        self._inner._runs.add(run)
-        try:
+        with self._inner._running(run):
             await AsyncWatch(run, abort).run()
-        finally:
-            run.is_stopped = True
-            self._inner._runs.discard(run)
         return run.outcome()
 
     interrupt = _awaited(Session.interrupt, insist=True)

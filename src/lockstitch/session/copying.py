@@ -6,7 +6,7 @@ import json
 import re
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import IO, Any
@@ -53,7 +53,6 @@ from lockstitch.stores.base import Backend, IncomingSession
 from lockstitch.stores.leases import now
 
 Advance = Callable[[int], object]
-Piece = tuple[JournalRecord, tuple[bytes, ...]]
 _IN_MEMORY = 32 << 20
 _LENGTH = struct.Struct("<Q")
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
@@ -126,7 +125,10 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         last = _read(source, name, head, spool, advance)
         end = Head(head.seq, head.digest, last.epoch if last else 0)
-        target.receive(IncomingSession(new, end, last.at if last else 0, _pieces(spool)))
+        spool.seek(0)
+        sizes = iter(lambda: spool.read(_LENGTH.size), b"")
+        pieces = (_DECODER.decode(spool.read(*_LENGTH.unpack(size))) for size in sizes)
+        target.receive(IncomingSession(new, end, last.at if last else 0, pieces))
     # What was written must be what was read.
     digest = NEW.digest
     for record in target.read(new, upto=head.seq):
@@ -185,13 +187,6 @@ def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
         with suppress(Damaged):
             found += source.blobs([name.decode()]).values()
     return tuple(found)
-
-
-def _pieces(spool: IO[bytes]) -> Iterator[Piece]:
-    spool.seek(0)
-    while length := spool.read(_LENGTH.size):
-        (size,) = _LENGTH.unpack(length)
-        yield _DECODER.decode(spool.read(size))
 
 
 # The first record of such a session: what was taken in, and as what.

@@ -58,22 +58,17 @@ class Parent(Struct, frozen=True):
 def descendants(backend: Backend, session: str) -> list[str]:
     """Name the sessions that belong to calls of a session, theirs included."""
     found: list[str] = []
-    listing = Listing(f"{session}.")
-    while True:
-        page = list(backend.listed(listing, _PAGE))
-        for one in page:
-            if not one.session.startswith(f"{session}."):
-                return found
-            if not _NAME.fullmatch(one.session.removeprefix(session)):
-                continue
-            # Anybody may choose such a name: a child says of itself that it is one.
-            first = next(backend.read(one.session, upto=1), None)
-            event = event_of(first) if first is not None else None
-            if isinstance(event, Noted) and event.name == CHILD:
-                found.append(one.session)
-        if len(page) < _PAGE:
-            return found
-        listing = listing.behind(page[-1])
+    for one in backend.listed(Listing(f"{session}.")):
+        if not one.session.startswith(f"{session}."):
+            break
+        if not _NAME.fullmatch(one.session.removeprefix(session)):
+            continue
+        # Anybody may choose such a name: a child says of itself that it is one.
+        first = next(backend.read(one.session, upto=1), None)
+        event = event_of(first) if first is not None else None
+        if isinstance(event, Noted) and event.name == CHILD:
+            found.append(one.session)
+    return found
 
 
 THREAD_NAMES = ("langgraph.", "langgraph-")
@@ -119,22 +114,22 @@ def thread_spoken(
     """
     if not body.startswith(_LATER):
         return None
-    if b'{"x":"' not in body and not may_match(body):
-        return iter(())
-    return _spoken_in_thread(body, payload)
 
+    def spoken() -> Spoken:
+        if b'{"x":"' not in body and not may_match(body):
+            return
+        try:
+            items = msgspec.json.decode(body, type=_ThreadItems).items
+        except msgspec.MsgspecError:
+            return
+        for item in items:
+            value = msgspec.json.decode(item)
+            if isinstance(value, dict) and "x" in value and "t" not in value:
+                value = msgspec.json.decode(payload(value["x"]))
+            if isinstance(value, dict) and isinstance(value.get("data"), dict):
+                yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
 
-def _spoken_in_thread(body: bytes, payload: Callable[[str], bytes]) -> Spoken:
-    try:
-        items = msgspec.json.decode(body, type=_ThreadItems).items
-    except msgspec.MsgspecError:
-        return
-    for item in items:
-        value = msgspec.json.decode(item)
-        if isinstance(value, dict) and "x" in value and "t" not in value:
-            value = msgspec.json.decode(payload(value["x"]))
-        if isinstance(value, dict) and isinstance(value.get("data"), dict):
-            yield from ((who, text) for _, who, text in said_in(LANGCHAIN, [value]))
+    return spoken()
 
 
 # How long whoever delivers waits for others who are delivering to the same session.

@@ -309,7 +309,7 @@ def apply_retention(
     return done
 
 
-_ASIDE = re.compile(r"\.(damaged|repaired)-\d+")
+_ASIDE = re.compile(r"(damaged|repaired)-\d+")
 _LONGEST = 128
 _ROOM = 16
 
@@ -323,8 +323,7 @@ class Exchanged(Struct, frozen=True):
 
 def is_aside(session: str) -> bool:
     """Whether a session was put aside by a repair, or by taking one back."""
-    end = session.rpartition(".")[2]
-    return bool(_ASIDE.fullmatch(f".{end}"))
+    return bool(_ASIDE.fullmatch(session.rpartition(".")[2]))
 
 
 def read_salvage(backend: Backend, session: str) -> Salvage:

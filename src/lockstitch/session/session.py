@@ -9,8 +9,8 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self, Unpack
 
@@ -285,8 +285,7 @@ class Session(SessionReads):
         approval instead; a set ``abort`` breaks the turn off, as Ctrl-C does.
         """
         run = self._tool_run(tools, timeout, max_parallel, can_await=False)
-        for candidate, policy, call in run.questions(approve):
-            answer = policy(call) if callable(policy) else policy
+        for candidate, answer in run.questions(approve):
             if inspect.isawaitable(answer):
                 close = getattr(answer, "close", None)
                 if close:
@@ -294,13 +293,18 @@ class Session(SessionReads):
                 raise UsageError("approve= is async: use a session of async_session()")
             if answer:
                 run.hold(candidate)
+        with self._running(run):
+            run_in_threads(run, abort)
+        return run.outcome()
+
+    @contextmanager
+    def _running(self, run: ToolRun) -> Iterator[None]:
         self._runs.add(run)
         try:
-            run_in_threads(run, abort)
+            yield
         finally:
             run.is_stopped = True
             self._runs.discard(run)
-        return run.outcome()
 
     def _tool_run(
         self,
@@ -329,8 +333,8 @@ class Session(SessionReads):
     def _children(self) -> list[Session]:
         """The sessions of sub-agents that calls which run now hold open in this process."""
         backend = id(self._writer.backend)
-        names = [Parent(self.name, *call).child for call in self._live()]
-        return [child for name in names if (child := _OPEN.get((backend, name))) is not None]
+        found = [_OPEN.get((backend, Parent(self.name, *call).child)) for call in self._live()]
+        return [child for child in found if child is not None]
 
     def _interrupt_children(self, reason: str) -> None:
         for child in self._children:
@@ -528,13 +532,13 @@ class Session(SessionReads):
 
     def _long_children(self, settings: CompactSettings) -> list[Session]:
         """Return the sessions of sub-agents that are over a budget, too."""
-        found: list[Session] = []
-        for child in self._children:
-            dialect = settings.dialect or child._view.dialect or ANTHROPIC  # noqa: SLF001
-            messages = child._view.request(dialect, model=None, provider=None)  # noqa: SLF001
-            if child._is_over(settings, messages):  # noqa: SLF001
-                found.append(child)
-        return found
+
+        def is_long(child: Session) -> bool:
+            dialect = settings.dialect or child._view.dialect or ANTHROPIC
+            messages = child._view.request(dialect, model=None, provider=None)
+            return child._is_over(settings, messages)
+
+        return list(filter(is_long, self._children))
 
     def close(self) -> None:
         """Release the session; an open turn is left for later. May be called twice."""

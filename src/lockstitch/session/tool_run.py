@@ -270,8 +270,8 @@ class ToolRun:
             lambda state: decisions.find_candidates(state, may_repeat)
         )
 
-    def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Policy, Call]]:
-        """Return what has to be asked before a call may run: who decides, and on which call."""
+    def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Any]]:
+        """Ask, a call after the other, who decides on it; the answer may be one to await."""
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
@@ -283,7 +283,8 @@ class ToolRun:
                     lambda state, key=candidate.key: state.view.calls.get(key)  # type: ignore[misc]
                 )
                 if found:
-                    yield candidate, asked, self._writer.call(found)
+                    call = self._writer.call(found)
+                    yield candidate, asked(call) if callable(asked) else asked
 
     def hold(self, candidate: Candidate) -> None:
         """Let a call wait for approval."""

@@ -275,9 +275,7 @@ class LockFile:
         deadline = time.monotonic() + seconds
         while True:
             if self._handle < 0:
-                self._handle = _open_lock_file(self.path)
-                found = os.fstat(self._handle)
-                self._file = (found.st_dev, found.st_ino)
+                self._open()
             try:
                 if not _locked_at_once(self._handle):
                     self._wait(deadline)
@@ -317,6 +315,19 @@ class LockFile:
     def forget(self) -> None:
         """In a forked child: let go of the file, or its lock would outlive the parent."""
         self.close()
+
+    def _open(self) -> None:
+        try:
+            handle = os.open(self.path, _FLAGS, 0o600)
+        except OSError as error:
+            raise Unreadable(f"it cannot be opened for locking: {reason_of(error)}").about(
+                self.path
+            ) from error
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(handle)
+            raise Unreadable("it is not a plain file and cannot be locked").about(self.path)
+        self._handle, self._file = handle, (found.st_dev, found.st_ino)
 
     def _wait(self, deadline: float) -> None:
         """Wait for the lock; the open file is ours again only if that went well."""
@@ -389,19 +400,6 @@ class _LockWait:
             self._is_given_up = True
             if self.is_over:
                 os.close(self._handle)
-
-
-def _open_lock_file(path: Path) -> int:
-    try:
-        handle = os.open(path, _FLAGS, 0o600)
-    except OSError as error:
-        raise Unreadable(f"it cannot be opened for locking: {reason_of(error)}").about(
-            path
-        ) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise Unreadable("it is not a plain file and cannot be locked").about(path)
-    return handle
 
 
 def _locked_at_once(handle: int) -> bool:

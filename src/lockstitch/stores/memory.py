@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import structs
+
 from lockstitch.errors import Closed, Damaged, Fenced, Held, Unreadable, Where
 from lockstitch.journal.events import about_in, about_of
 from lockstitch.journal.records import (
@@ -60,16 +62,14 @@ class _MemorySession:
         self.about: bytes | None = None
 
     def head(self) -> Head:
-        if not self.records:
-            return Head(0, START, self.epoch)
-        return Head(self.records[-1].seq, self.records[-1].digest, self.epoch)
+        last = self.records[-1].digest if self.records else START
+        return Head(len(self.records), last, self.epoch)
 
     def listed(self) -> Listed:
         changed = self.records[-1].at if self.records else 0
         holder = f"process {os.getpid()}" if self.token else ""
         head = (self.name, len(self.records), self.epoch, self.created, changed, holder)
-        about = about_of(self.about)
-        return Listed(*head, about.title, about.tags, about.metadata)
+        return Listed(*head, *structs.astuple(about_of(self.about)))
 
     def describe(self, bodies: Iterable[bytes]) -> None:
         self.about = about_in(bodies) or self.about
@@ -145,7 +145,6 @@ class MemoryBackend(Backend):
         self._require_open()
         require_lines(entries)
         with self._changed:
-            self._require_open()
             kept = self._held(lease)
             self._keep_alive(kept)
             if after == len(kept.records):
@@ -278,15 +277,15 @@ class MemoryBackend(Backend):
             self._changed.notify_all()
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
+        def is_over() -> bool:
+            kept = self._sessions.get(session)
+            return self._is_closed or (kept is not None and len(kept.records) > after)
+
         self._require_open()
         with self._changed:
-            found = self._changed.wait_for(lambda: self._is_over(session, after), timeout)
+            found = self._changed.wait_for(is_over, timeout)
             self._require_open()
             return found
-
-    def _is_over(self, session: str, after: int) -> bool:
-        kept = self._sessions.get(session)
-        return self._is_closed or (kept is not None and len(kept.records) > after)
 
     def verify(self) -> Iterator[StoreFault | Listed]:
         for listed in list(self.sessions()):

@@ -16,6 +16,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from msgspec import structs
+
 from lockstitch.errors import (
     Busy,
     Closed,
@@ -110,7 +112,7 @@ class JsonlBackend(Backend):
     def _taken(self, session: str, *, create: bool) -> Lease:
         if not create and not self._files.exists(session):
             raise Unreadable(f"there is none in {self.folder}").about(session=session)
-        try:
+        with _unsure_if_failed("it could not be taken ({})", session):
             self._require_free(session)
             self._files.ensure(self.folder)
             self._files.ensure(self._files.leases)
@@ -126,9 +128,6 @@ class JsonlBackend(Backend):
             with hold_lock(self._files.lock(session), passes):
                 self._require_free(session)
                 writer = open_writer(self._files, session, self._lease_seconds, create=create)
-        except OSError as error:
-            reason = error.strerror or "failed"
-            raise Unsure(f"it could not be taken ({reason})").about(session=session) from error
         with self._guard:
             if self._is_closed:
                 writer.close()
@@ -265,33 +264,27 @@ class JsonlBackend(Backend):
             holder = self._holder(session)
         except (LockstitchError, OSError):
             seq = epoch = made = changed = 0
-            try:
+            with suppress(LockstitchError):
                 for record in self._records(session, NEW, None):
                     seq, epoch, changed = record.seq, record.epoch, record.at
                     made = made or changed
-            except LockstitchError:
-                pass
             return Listed(session, seq, epoch, made, changed)
         head = (session, state.seq, state.epoch, state.made, state.changed, holder)
-        about = about_of(state.about)
-        return Listed(*head, about.title, about.tags, about.metadata)
+        return Listed(*head, *structs.astuple(about_of(state.about)))
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()
         check_session_name(target)
-        try:
+        with _unsure_if_failed("forking failed ({}); try again", target):
             self._files.ensure(self.folder)
             # Nobody removes the source, and what it names, before the copy names it, too.
             with self._blobs.alone(self._is_stuck):
                 return fork_file(self._files, source, upto, target)
-        except OSError as error:
-            reason = error.strerror or "failed"
-            raise Unsure(f"forking failed ({reason}); try again").about(session=target) from error
 
     def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
         session = check_session_name(incoming.session)
-        try:
+        with _unsure_if_failed("copying it failed ({}); try again", session):
             self._files.ensure(self.folder)
             with self._blobs.alone(self._is_stuck):
                 if not incoming.is_there(self.head(session)):
@@ -299,11 +292,6 @@ class JsonlBackend(Backend):
                 # another one may have been quicker
                 incoming.is_there(self.head(session))
                 return self._files.state(session).head
-        except OSError as error:
-            reason = error.strerror or "failed"
-            raise Unsure(f"copying it failed ({reason}); try again").about(
-                session=session
-            ) from error
 
     def remains(self, session: str) -> Remains:
         self._require_open()
@@ -318,17 +306,14 @@ class JsonlBackend(Backend):
         if self._files.exists(aside):
             raise Held("it is there already").about(session=aside)
         self._files.ensure(self._files.leases)
-        try:
-            with (
-                hold_lock(self._files.lock(session), self._is_stuck),
-                hold_lock(self._files.lock(successor), self._is_stuck),
-            ):
-                for name in (session, successor):
-                    self._require_unclaimed(name)
-                exchange_files(self._files, session, aside, successor, stamp)
-        except OSError as error:
-            reason = error.strerror or "failed"
-            raise Unsure(f"renaming failed ({reason}); try again").about(session=session) from error
+        with (
+            _unsure_if_failed("renaming failed ({}); try again", session),
+            hold_lock(self._files.lock(session), self._is_stuck),
+            hold_lock(self._files.lock(successor), self._is_stuck),
+        ):
+            for name in (session, successor):
+                self._require_unclaimed(name)
+            exchange_files(self._files, session, aside, successor, stamp)
 
     def _require_unclaimed(self, session: str) -> None:
         """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
@@ -422,3 +407,12 @@ class JsonlBackend(Backend):
             raise Closed("the store was closed").about(self.url)
         if os.getpid() != self._pid:
             raise Closed("it belongs to the process that this one was forked from").about(self.url)
+
+
+@contextmanager
+def _unsure_if_failed(text: str, session: str) -> Iterator[None]:
+    """Turn a failure of the system into ``Unsure``, whose ``text`` has a place for the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise Unsure(text.format(error.strerror or "failed")).about(session=session) from error

@@ -31,12 +31,13 @@ from lockstitch.stores.jsonl.log import (
     LogWalk,
     OpeningLine,
     RecordLine,
-    hidden_at,
+    hidden_lines,
     left_of,
     parse_line,
     split_lines,
     walk_file,
     was_whole,
+    wrong_version,
 )
 
 SUFFIX = ".jsonl"
@@ -168,30 +169,29 @@ class Files:
             state = LogState()
         return LogWalk(state, session)
 
-    def learn(self, session: str, handle: int, walk: LogWalk) -> LogState:
-        """Keep how far a file was read, and tell it."""
-        state = walk.state
-        ending = _ending(handle, state)
+    def learn(self, session: str, handle: int, walk: LogWalk) -> None:
+        """Keep how far a file was read."""
+        ending = _ending(handle, walk.state)
         with self._guard:
             self._known.pop(session, None)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.pop(next(iter(self._known)))
-            self._known[session] = (ending, state)
-        return state
+            self._known[session] = (ending, walk.state)
 
     def appends(self, session: str, after: Head = NEW) -> Iterator[list[RecordLine]]:
         """Read whole appends, those with a record behind ``after`` among them, as of now."""
+        where = Where(session=session)
         with self.reading(session) as handle:
             base = base_of(handle)
             if base is not None and after.seq <= base.seq:
-                yield from self.shared(base, after, Where(session=session))
+                yield from self.shared(base, after, where)
                 after = Head(base.seq, bytes.fromhex(base.digest))
             walk = self.walk(session, handle, upto=after.seq)
-            self._require(session, after, walk.state.seq, walk.state.digest)
+            _require(after, walk.state.seq, walk.state.digest, where)
             for whole in walk_file(walk, handle, os.fstat(handle).st_size):
                 if whole[0].record.seq <= after.seq <= whole[-1].record.seq:
                     record = whole[after.seq - whole[0].record.seq].record
-                    self._require(session, after, record.seq, record.digest)
+                    _require(after, record.seq, record.digest, where)
                 yield whole
             self.learn(session, handle, walk)
 
@@ -260,19 +260,24 @@ class Files:
             found = {name for name in found if name not in data}
         return {name.decode() for name in found}
 
-    def _require(self, session: str, after: Head, seq: int, digest: bytes) -> None:
-        if seq == after.seq and digest != after.digest:
-            raise Damaged(f"record {seq} is another one than was read before").about(
-                session=session
-            )
-
     def state(self, session: str) -> LogState:
         """Return how far a session's file counts now."""
         with self.reading(session) as handle:
-            walk = self.walk(session, handle)
-            for _ in walk_file(walk, handle, os.fstat(handle).st_size):
-                pass
-            return self.learn(session, handle, walk)
+            return self.walk_to_end(session, handle).state
+
+    def walk_to_end(self, session: str, handle: int) -> LogWalk:
+        """Go through a session's file as it is now, and keep how far that was."""
+        walk = self.walk(session, handle)
+        for _ in walk_file(walk, handle, os.fstat(handle).st_size):
+            pass
+        self.learn(session, handle, walk)
+        return walk
+
+
+def _require(after: Head, seq: int, digest: bytes, where: Where) -> None:
+    """Raise ``Damaged`` if a record that was read before is another one now."""
+    if seq == after.seq and digest != after.digest:
+        raise Damaged(f"record {seq} is another one than was read before").about(*where)
 
 
 def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
@@ -281,13 +286,23 @@ def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[R
     walk.where = where
     for whole in walk_file(walk, handle, os.fstat(handle).st_size):
         for part in whole:
-            seq = part.record.seq
-            if seq == after.seq and part.record.digest != after.digest:
-                raise Damaged(f"record {seq} is another one than was read before").about(*where)
-            if after.seq < seq <= upto:
+            _require(after, part.record.seq, part.record.digest, where)
+            if after.seq < part.record.seq <= upto:
                 yield [structs.replace(part, index=0, count=1)]
         if whole[-1].record.seq >= upto:
             return
+
+
+@contextmanager
+def write_draft(folder: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
+    """Write a file durably under another name; the block puts it in its place."""
+    with os_files.open_draft(folder) as new:
+        for piece in pieces:
+            os_files.write_all(new.handle, piece)
+        os_files.sync_file(new.handle)
+        new.close()
+        yield new.path
+    os_files.sync_folder(folder)
 
 
 def base_of(handle: int) -> Base | None:
@@ -357,13 +372,10 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     """Read the lines of a file that count."""
     size = os.fstat(handle).st_size
     found = [one for place, data in split_lines(handle, 0, size) for one in _read(place, data)]
-    whole = [*_joined(found)]
+    whole = _joined(found)
     for one in whole:
         if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
-            known = f"{VERSION} or {FORKED}"
-            raise Damaged(f"it is of version {one.line.lockstitch}, not {known}").about(
-                session=session
-            )
+            raise wrong_version(one.line, Where(session=session))
     return _counting(whole)
 
 
@@ -393,43 +405,30 @@ def _stamp(handle: int) -> str:
 
 def _read(place: int, data: bytes) -> Iterator[_LinePiece]:
     """Read one line; what stands before a whole line on the same line is a piece of its own."""
-    line = parse_line(data)
+    line, is_altered = parse_line(data), False
     if line is None:
-        start = hidden_at(data)
-        if start:
+        for start, hidden in hidden_lines(data):
             yield from _read(place, data[:start])
-            yield _LinePiece(place + start, data[start:], parse_line(data[start:]))
+            yield _LinePiece(place + start, data[start:], hidden)
             return
-        line = _corrected(data)
-        yield _LinePiece(place, data, line, is_altered=line is not None)
-        return
-    yield _LinePiece(place, data, line)
+        if len(data) <= SEARCHED:
+            lines = map(parse_line, flip_each_bit(data))
+            line = next((one for one in lines if one is not None), None)
+            is_altered = line is not None
+    yield _LinePiece(place, data, line, is_altered)
 
 
-def _corrected(data: bytes) -> Line | None:
-    if len(data) > SEARCHED:
-        return None
-    lines = map(parse_line, flip_each_bit(data))
-    return next((line for line in lines if line is not None), None)
-
-
-def _joined(found: list[_LinePiece]) -> Iterator[_LinePiece]:
+def _joined(found: Iterable[_LinePiece]) -> list[_LinePiece]:
     """Join lines that were one before a bit of it became a line break."""
-    waiting: _LinePiece | None = None
+    kept: list[_LinePiece] = []
     for one in found:
-        if waiting is not None and one.line is None:
-            joined = _welded(waiting, one)
-            if joined is not None:
-                yield joined
-                waiting = None
-                continue
-        if waiting is not None:
-            yield waiting
-        waiting = one if one.line is None else None
-        if waiting is None:
-            yield one
-    if waiting is not None:
-        yield waiting
+        before = kept[-1] if kept and one.line is None else None
+        whole = _welded(before, one) if before is not None and before.line is None else None
+        if whole is not None:
+            kept[-1] = whole
+        else:
+            kept.append(one)
+    return kept
 
 
 def _welded(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
@@ -457,21 +456,14 @@ def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
         kept.append(one)
     while kept and kept[-1].line is None and not was_whole(kept[-1].data):
         kept.pop()
-    return _without_part(kept)
-
-
-def _without_part(kept: list[_LinePiece]) -> list[_LinePiece]:
-    """Leave out the records at the end whose append is not whole, and was never acknowledged."""
+    # The records at the end whose append is not whole were never acknowledged.
     last = kept[-1].line if kept else None
     if not isinstance(last, RecordLine) or last.index + 1 == last.count:
         return kept
-    first = last.first
-    lines = (one.line for one in kept)
-    if any(one is None for one in lines):
+    if any(one.line is None for one in kept):
         return kept
-    return [
-        one for one in kept if not isinstance(one.line, RecordLine) or one.line.record.seq < first
-    ]
+    lines = ((one, one.line) for one in kept)
+    return [a for a, b in lines if not isinstance(b, RecordLine) or b.record.seq < last.first]
 
 
 def _numbered(kept: list[_LinePiece]) -> list[Remnant]:

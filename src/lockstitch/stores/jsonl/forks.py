@@ -17,24 +17,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from lockstitch.errors import Damaged, LockstitchError, Unsure, UsageError, Where
 from lockstitch.files import os_files
 from lockstitch.files.replace import snapshot
 from lockstitch.journal.records import NEW, Head, blob_name
 from lockstitch.stores.base import (
-    ForkPoint,
     IncomingSession,
     StoreFault,
     check_blob,
     find_fork_point,
 )
-from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of
+from lockstitch.stores.jsonl.files import SUFFIX, Files, base_of, write_draft
 from lockstitch.stores.jsonl.log import Base, RecordLine, fork_line, opening_line, record_line
 from lockstitch.stores.jsonl.writer import hold_lock
 from lockstitch.stores.leases import now
@@ -45,14 +43,17 @@ def fork_file(files: Files, source: str, upto: int, target: str) -> Head:
     records = (part.record for part in _parts(files, source, upto))
     point = find_fork_point(records, upto, source)
     if not files.exists(target):
-        lines = _lines(files, source, point, target)
-        with os_files.open_draft(files.folder) as new:
-            os_files.write_all(new.handle, lines)
-            os_files.sync_file(new.handle)
-            new.close()
-            is_placed = place_file(new.path, files.log(target))
+        head = point.head
+        name = _base(files, source, head.seq) if head.seq else None
+        if name is None:
+            # Where that cannot be, a fork is a copy.
+            lines = copy_lines(target, _parts(files, source, head.seq))
+        else:
+            base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
+            lines = iter([fork_line(target, head.epoch, now(), base)])
+        with write_draft(files.folder, lines) as draft:
+            is_placed = place_file(draft, files.log(target))
         if is_placed:
-            os_files.sync_folder(files.folder)
             return files.state(target).head
     return point.require_same(files.state(target).head, target)
 
@@ -64,18 +65,6 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
                 yield structs.replace(part, index=0, count=1)
         if whole[-1].record.seq >= upto:
             return
-
-
-def _lines(files: Files, source: str, point: ForkPoint, target: str) -> bytes:
-    """Return the lines of a fork: it names a base, or has a copy where that cannot be."""
-    head = point.head
-    if not head.seq:
-        return opening_line(target, 0, now(), None, None)
-    name = _base(files, source, head.seq)
-    if name is None:
-        return b"".join(copy_lines(target, _parts(files, source, head.seq)))
-    base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
-    return fork_line(target, head.epoch, now(), base)
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
@@ -151,13 +140,6 @@ def copy_lines(
 # What is left of a base when its session is gone.
 
 
-class UnneededBase(Struct, frozen=True):
-    """A base of which forks need less than there is, or nothing; ``apply`` makes it so."""
-
-    path: Path
-    apply: Callable[[], None]
-
-
 def keep_shared(files: Files, session: str) -> None:
     """Put what forks of a session share into a file of its own, before the session's file goes."""
     found = files.log(session).lstat()
@@ -173,29 +155,19 @@ def keep_shared(files: Files, session: str) -> None:
         _shorten(files, name, needed)
 
 
-def unneeded_base(files: Files) -> UnneededBase | None:
-    """Find a base that nobody needs, or not all of; None if there is no such."""
+def unneeded_base(files: Files) -> tuple[Path, int] | None:
+    """Find a base of which forks need less than there is, and up to which record, 0 for none."""
     needed = _needed(files)
     for path in sorted(files.bases.glob(f"*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
-        if name not in needed:
-            return UnneededBase(path, partial(_unlink, path))
-        if path.lstat().st_nlink == 1 and _goes_on(files, name, needed[name]):
-            return UnneededBase(path, partial(_shorten, files, name, needed[name]))
+        upto = needed.get(name, 0)
+        if not upto:
+            return path, 0
+        if path.lstat().st_nlink == 1:
+            with suppress(Damaged):  # what is damaged stays as it is
+                if any(one.record.seq > upto for [one] in files.own(name, NEW, upto + 1)):
+                    return path, upto
     return None
-
-
-def _unlink(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os_files.sync_folder(path.parent)
-
-
-def _goes_on(files: Files, name: str, upto: int) -> bool:
-    """Whether a base has records behind one; what is damaged stays as it is."""
-    try:
-        return any(one.record.seq > upto for [one] in files.own(name, NEW, upto + 1))
-    except Damaged:
-        return False
 
 
 def _needed(files: Files) -> dict[str, int]:
@@ -219,12 +191,8 @@ def _shorten(files: Files, name: str, upto: int) -> None:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file under another name, durably, and put it in its place."""
-    with os_files.open_draft(path.parent) as new:
-        os_files.write_all(new.handle, data)
-        os_files.sync_file(new.handle)
-        new.close()
-        new.path.replace(path)
-    os_files.sync_folder(path.parent)
+    with write_draft(path.parent, [data]) as draft:
+        draft.replace(path)
 
 
 _NAME = re.compile(r"[0-9a-f]{32}")
@@ -249,7 +217,15 @@ class Blobs:
             # Another process may have removed it, with the session that named it.
             known = {name for name in self._durable & set(missing) if self.exists(name)}
             for name in sorted(set(missing) - known):
-                self._write(name, missing[name])
+                path = self._path(name)
+                self._files.ensure(self.folder)
+                self._files.ensure(path.parent)
+                # What another process wrote may not be durable yet, or damaged: then it is
+                # written anew.
+                if self._read(name) != missing[name]:
+                    write_whole(path, missing[name])
+                else:
+                    os_files.sync_folder(path.parent)
                 self._durable.add(name)
 
     @contextmanager
@@ -285,9 +261,14 @@ class Blobs:
 
     def drop_bases(self) -> None:
         """Remove what no fork shares any more, and the values that only that named."""
-        while (one := unneeded_base(self._files)) is not None:
-            names = self._files.names_in(one.path)
-            one.apply()
+        while (found := unneeded_base(self._files)) is not None:
+            path, upto = found
+            names = self._files.names_in(path)
+            if upto:
+                _shorten(self._files, path.name.removesuffix(SUFFIX), upto)
+            else:
+                path.unlink(missing_ok=True)
+                os_files.sync_folder(path.parent)
             self._drop(self._files.unnamed(names))
 
     def drop_unnamed(self) -> None:
@@ -307,16 +288,6 @@ class Blobs:
         for folder in {self._path(name).parent for name in names}:
             os_files.sync_folder(folder)
         self._doomed.unlink(missing_ok=True)
-
-    def _write(self, name: str, value: bytes) -> None:
-        path = self._path(name)
-        self._files.ensure(self.folder)
-        self._files.ensure(path.parent)
-        # What another process wrote may not be durable yet, or damaged: then it is written anew.
-        if self._read(name) != value:
-            write_whole(path, value)
-        else:
-            os_files.sync_folder(path.parent)
 
     def _read(self, name: str) -> bytes | None:
         with suppress(LockstitchError):
@@ -357,15 +328,10 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
             names.update(named)
             yield RecordLine(record, 0, 1, named)
 
-    with os_files.open_draft(files.folder) as new:
-        for line in copy_lines(incoming.session, parts()):
-            os_files.write_all(new.handle, line)
-        os_files.sync_file(new.handle)
-        new.close()
+    with write_draft(files.folder, copy_lines(incoming.session, parts())) as draft:
         # Whoever waited too long passes by, and may have removed what nobody named yet.
         if not all(map(blobs.exists, names)):
             raise Unsure("others removed large values while it was copied; try again").about(
                 session=incoming.session
             )
-        place_file(new.path, files.log(incoming.session))
-    os_files.sync_folder(files.folder)
+        place_file(draft, files.log(incoming.session))

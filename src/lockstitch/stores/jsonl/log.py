@@ -151,14 +151,8 @@ def _sealed(line: bytes) -> bytes:
 
 def parse_line(line: bytes) -> Line | None:
     """Read a line with its newline; None if it is not exactly what was written once."""
-    return _written(line) if line.startswith(b'{"seq":') else _opened(line)
-
-
-def _is_sealed(line: bytes, check: bytes) -> bool:
-    return zlib.crc32(memoryview(line)[:-_CHECK_SIZE]) == int(check, 16)
-
-
-def _opened(line: bytes) -> OpeningLine | None:
+    if line.startswith(b'{"seq":'):
+        return _parse_record(line)
     seal = _CHECK.fullmatch(line, max(len(line) - _CHECK_SIZE, 0))
     if not seal or not _is_sealed(line, seal[1]):
         return None
@@ -168,7 +162,11 @@ def _opened(line: bytes) -> OpeningLine | None:
         return None
 
 
-def _written(line: bytes) -> RecordLine | None:
+def _is_sealed(line: bytes, check: bytes) -> bool:
+    return zlib.crc32(memoryview(line)[:-_CHECK_SIZE]) == int(check, 16)
+
+
+def _parse_record(line: bytes) -> RecordLine | None:
     ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
     if not ending or not _is_sealed(line, ending[2]):
         return None
@@ -238,18 +236,18 @@ def _ends_at(tail: bytes, end: int) -> bool:
     return is_line and there >= len(signs) - 1
 
 
-def hidden_lines(piece: bytes) -> Iterator[Line]:
-    """Find a whole line at the end of a piece that begins with something else."""
+def hidden_lines(piece: bytes) -> Iterator[tuple[int, Line]]:
+    """Find a whole line, and where it begins, at the end of a piece that begins otherwise."""
     for start in _STARTS.finditer(piece, 1):
         line = parse_line(piece[start.start() :])
         if line is not None:
-            yield line
+            yield start.start(), line
 
 
-def hidden_at(piece: bytes) -> int:
-    """Return where a whole line begins behind something else in a piece, 0 for nowhere."""
-    starts = (start.start() for start in _STARTS.finditer(piece, 1))
-    return next((start for start in starts if parse_line(piece[start:]) is not None), 0)
+def wrong_version(line: OpeningLine, where: Where) -> Damaged:
+    """Return the error for a file that this version does not know."""
+    known = f"{VERSION} or {FORKED}"
+    return Damaged(f"it is of version {line.lockstitch}, not {known}").about(*where)
 
 
 CHUNK = 1 << 20
@@ -304,7 +302,8 @@ class LogWalk:
         line = parse_line(piece)
         if self.torn is None:
             if isinstance(line, OpeningLine) and not self._parts:
-                return self._open(line, place + len(piece))
+                self._open(line, place + len(piece))
+                return []
             if isinstance(line, RecordLine) and self._continues(line):
                 size = len(piece)
                 if not self._parts:
@@ -325,7 +324,8 @@ class LogWalk:
                 return parts
             is_late = isinstance(line, RecordLine) and line.record.epoch < self.state.epoch
             if is_late and not self._parts:
-                return self._skip(place + len(piece))
+                self.state = structs.replace(self.state, end=place + len(piece))
+                return []
             self._break(place)
             self.strange = place if line is None else None
         # Behind bytes that do not count: go on with the writer that says so, or find damage.
@@ -333,8 +333,10 @@ class LogWalk:
         if isinstance(line, OpeningLine) and line.epoch > self.state.epoch and line.torn == torn:
             self.torn = self.strange = None
             self._open(line, place + len(piece))
-        elif any(self._is_proof(one, place) for one in [line, *hidden_lines(piece)]):
-            raise self._damage("and more follows it")
+        else:
+            hidden = (one for _, one in hidden_lines(piece))
+            if any(self._is_proof(one, place) for one in (line, *hidden)):
+                raise self._damage("and more follows it")
         return []
 
     def finish(self, rest: bytes) -> None:
@@ -351,10 +353,9 @@ class LogWalk:
         self.torn = self._parts_start if self._parts else place
         self.broken, self._parts = self._parts, []
 
-    def _open(self, line: OpeningLine, end: int) -> list[RecordLine]:
+    def _open(self, line: OpeningLine, end: int) -> None:
         if line.lockstitch != (FORKED if line.base else VERSION):
-            known = f"{VERSION} or {FORKED}"
-            raise Damaged(f"it is of version {line.lockstitch}, not {known}").about(*self.where)
+            raise wrong_version(line, self.where)
         if line.session != self.session and line.session.lower() == self.session.lower():
             raise UsageError(f"the file system does not tell it from {line.session}").about(
                 session=self.session
@@ -377,17 +378,12 @@ class LogWalk:
         if line.epoch > self.state.epoch or not self.state.made:
             self.state = structs.replace(
                 self.state,
-                end=end,
                 epoch=line.epoch,
                 token=line.token,
                 session=line.session,
                 made=self.state.made or line.at,
             )
-        return self._skip(end)
-
-    def _skip(self, end: int) -> list[RecordLine]:
         self.state = structs.replace(self.state, end=end)
-        return []
 
     def _continues(self, line: RecordLine) -> bool:
         """Whether a record is the next one of this writer."""
@@ -403,8 +399,9 @@ class LogWalk:
 
     def _damage(self, why: str) -> Damaged:
         number = self.state.seq + len(self.broken) + 1
-        message = f"record {number} is not what was written, {why} (from byte {self.torn} on)"
-        return Damaged(f"{message}").about(*self.where)
+        return Damaged(
+            f"record {number} is not what was written, {why} (from byte {self.torn} on)"
+        ).about(*self.where)
 
     def _is_proof(self, line: OpeningLine | RecordLine | None, place: int) -> bool:
         """Whether a line proves that the bytes before it had been acknowledged."""

@@ -26,7 +26,7 @@ from lockstitch.files import os_files
 from lockstitch.journal.events import about_in
 from lockstitch.journal.records import START, Head, JournalEntry, JournalRecord, chain_entries
 from lockstitch.stores.base import Lease, moved
-from lockstitch.stores.jsonl.files import Files
+from lockstitch.stores.jsonl.files import Files, write_draft
 from lockstitch.stores.jsonl.log import LogState, LogWalk, append_lines, opening_line, walk_file
 from lockstitch.stores.leases import (
     Holder,
@@ -64,10 +64,14 @@ class LogWriter:
 
     def append(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
         """Add entries in one write, after what they name was kept."""
-        if self._is_unsure:
-            raise Unsure("an earlier write failed; open it again").about(*self._where)
-        self._catch_up()
-        if self._is_done(entries, after):
+        self.require()
+        if after != self._state.seq:
+            # They may be there already, from a try whose outcome was not heard of.
+            start, keys = after - self.lease.head.seq, [entry.key for entry in entries]
+            if not (after < self._state.seq and start >= 0 and self._keys[start:] == keys):
+                raise moved(self._where, self._state.seq, after)
+            return self._state.head
+        if not entries:
             return self._state.head
         records = chain_entries(self._state.head, self.lease.epoch, entries)
         data = append_lines(records, entries)
@@ -86,29 +90,22 @@ class LogWriter:
         records = chain_entries(head, self.lease.epoch, entries)
         with self._sure():
             keep([value for entry in entries for value in entry.blobs])
-            path = self._files.log(self.lease.session)
-            with os_files.open_draft(self._files.folder) as new:
-                name, epoch = self.lease.session, self.lease.epoch
-                opening = opening_line(name, epoch, now(), self._claim.holder, None)
-                os_files.write_all(new.handle, opening + append_lines(records, entries))
-                os_files.sync_file(new.handle)
-                new.close()
+            name, holder = self.lease.session, self._claim.holder
+            opening = opening_line(name, self.lease.epoch, now(), holder, None)
+            lines = opening + append_lines(records, entries)
+            with write_draft(self._files.folder, [lines]) as draft:
                 # Looked at once more: all that took long enough to be stopped and taken over.
                 self._catch_up()
-                new.path.replace(path)
-            os_files.sync_folder(self._files.folder)
-            handle, self._handle = (
-                self._handle,
-                self._files.writing(self.lease.session, create=False),
-            )
+                draft.replace(self._files.log(name))
+            handle, self._handle = self._handle, self._files.writing(name, create=False)
             os.close(handle)
-            walk = LogWalk(LogState(), self.lease.session)
+            walk = LogWalk(LogState(), name)
             self._keys = []
             for whole in walk_file(walk, self._handle, os.fstat(self._handle).st_size):
                 self._keys += [part.record.key for part in whole]
             self._state = walk.state
-            self.lease = structs.replace(self.lease, head=Head(0, START, self.lease.epoch))
-            self._files.forget(self.lease.session)
+            self.lease = structs.replace(self.lease, head=head)
+            self._files.forget(name)
         return self._state.head
 
     def remove(self) -> None:
@@ -191,16 +188,6 @@ class LogWriter:
             self._is_unsure = True
             raise Unsure("others wrote to its file; open it again").about(*self._where)
 
-    def _is_done(self, entries: Sequence[JournalEntry], after: int) -> bool:
-        """Whether the entries are there already; raises ``Moved`` if others are."""
-        if after == self._state.seq:
-            return not entries
-        start = after - self.lease.head.seq
-        keys = [entry.key for entry in entries]
-        if after < self._state.seq and start >= 0 and self._keys[start:] == keys:
-            return True
-        raise moved(self._where, self._state.seq, after)
-
     def beat(self, *, if_due: bool = False) -> None:
         """Write that the holder is alive; if that fails, the next beat may do."""
         with suppress(OSError):
@@ -222,7 +209,10 @@ def write_once(handle: int, data: bytes) -> None:
     """Add data at the end in one call, durably; what is missing of it is never written later."""
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, "only a part could be written")
-    sync_data(handle)
+    if sys.platform == "linux":
+        os.fdatasync(handle)
+    else:
+        os_files.sync_file(handle)
 
 
 def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> LogWriter:
@@ -232,47 +222,37 @@ def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> 
     """
     handle = files.writing(session, create=create)
     try:
-        return _opened(files, session, seconds, handle)
+        before, holder = files.walk_to_end(session, handle), myself()
+        last = files.claim(session, before.state.token)
+        claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
+        try:
+            if last.exists():
+                _rewrite(files, session, handle, before.state)
+            # The new writer's line, on a line of its own whatever stands before it.
+            line = opening_line(session, before.state.epoch + 1, now(), holder, before.torn)
+            size = os.fstat(handle).st_size
+            is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
+            # The space keeps a line that lacks nothing but its newline from being whole after all.
+            write_once(handle, (line if is_line else b" \n" + line))
+            if not before.state.epoch:
+                os_files.sync_folder(files.folder)
+            state = files.walk_to_end(session, handle).state
+        except BaseException:
+            claim.leave()
+            raise
+        if state.token != holder.token:
+            claim.drop()
+            raise Held("another writer took it at the same moment").about(  # noqa: TRY301
+                session=session
+            )
     except BaseException:
         os.close(handle)
         raise
-
-
-def _opened(files: Files, session: str, seconds: float, handle: int) -> LogWriter:
-    before, holder = _walked(files, session, handle), myself()
-    last = files.claim(session, before.state.token)
-    claim = OwnClaim(files.claim(session, holder.token), holder, seconds)
-    try:
-        if last.exists():
-            _rewrite(files, session, handle, before.state)
-        # The new writer's line, on a line of its own whatever stands before it.
-        line = opening_line(session, before.state.epoch + 1, now(), holder, before.torn)
-        size = os.fstat(handle).st_size
-        is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
-        # The space keeps a line that lacks nothing but its newline from being whole after all.
-        write_once(handle, (line if is_line else b" \n" + line))
-        if not before.state.epoch:
-            os_files.sync_folder(files.folder)
-        state = _walked(files, session, handle).state
-    except BaseException:
-        claim.leave()
-        raise
-    if state.token != holder.token:
-        claim.drop()
-        raise Held("another writer took it at the same moment").about(session=session)
-    with suppress(OSError):
-        last.unlink(missing_ok=True)
-        noted_at(last).unlink(missing_ok=True)
+    for path in (last, noted_at(last)):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
     lease = Lease(session, state.epoch, holder.token, state.head)
     return LogWriter(files, lease, handle, state, claim)
-
-
-def _walked(files: Files, session: str, handle: int) -> LogWalk:
-    walk = files.walk(session, handle)
-    for _ in walk_file(walk, handle, os.fstat(handle).st_size):
-        pass
-    files.learn(session, handle, walk)
-    return walk
 
 
 def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:
@@ -292,14 +272,6 @@ def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:
             place += os.pwrite(other, data, place)
     finally:
         os.close(other)
-
-
-def sync_data(handle: int) -> None:
-    """Make an open file's content and size durable."""
-    if sys.platform == "linux":
-        os.fdatasync(handle)
-    else:
-        os_files.sync_file(handle)
 
 
 if sys.platform != "win32":

@@ -85,7 +85,8 @@ class ServerLeases:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._heads: dict[str, tuple[Lease, Head]] = {}
+        # By their tokens; each with the head where its session stands now.
+        self._held: dict[str, Lease] = {}
         self._doubtful: set[str] = set()
         self._gone: dict[str, set[str]] = {}
 
@@ -93,7 +94,7 @@ class ServerLeases:
         """Hold a lease; with it every doubt about the session's earlier ones is over."""
         with self._lock:
             self._gone.pop(lease.session, None)
-            self._heads[lease.token] = (lease, lease.head)
+            self._held[lease.token] = lease
 
     def head(self, lease: Lease) -> Head | None:
         """Return where the session of a lease stands; raises ``Unsure`` if that is in doubt."""
@@ -103,20 +104,20 @@ class ServerLeases:
                     "an earlier write under this lease failed and may be "
                     "there or not; open the session again"
                 ).about(session=lease.session)
-            held = self._heads.get(lease.token)
-        return held[1] if held else None
+            held = self._held.get(lease.token)
+        return held.head if held else None
 
     def move(self, lease: Lease, head: Head) -> None:
         """Remember where a session stands after an append."""
         with self._lock:
-            held = self._heads.get(lease.token)
-            if held and head.seq > held[1].seq:
-                self._heads[lease.token] = (lease, head)
+            held = self._held.get(lease.token)
+            if held and head.seq > held.head.seq:
+                self._held[lease.token] = structs.replace(lease, head=head)
 
     def doubt(self, lease: Lease) -> None:
         """Remember that a write under a lease has an unknown outcome."""
         with self._lock:
-            self._heads.pop(lease.token, None)
+            self._held.pop(lease.token, None)
             self._doubtful.add(lease.token)
             self._gone.setdefault(lease.session, set()).add(lease.token)
 
@@ -134,19 +135,19 @@ class ServerLeases:
         """Forget leases that were given back or taken over."""
         with self._lock:
             for token in tokens:
-                self._heads.pop(token, None)
+                self._held.pop(token, None)
 
     def leftover(self) -> list[tuple[str, str]]:
         """Return what may stand in the store as held by this backend: tokens and their sessions."""
         with self._lock:
-            held = [(token, lease.session) for token, (lease, _head) in self._heads.items()]
+            held = [(token, lease.session) for token, lease in self._held.items()]
             lost = [(token, name) for name, tokens in self._gone.items() for token in tokens]
         return held + lost
 
     def live(self) -> list[Lease]:
         """Return the leases that are held here and not in doubt."""
         with self._lock:
-            return [lease for lease, _head in self._heads.values()]
+            return list(self._held.values())
 
 
 LISTED = 1000
@@ -420,7 +421,7 @@ class PostgresBackend(Backend):
         is_gone = not text or (holder is not None and self._is_gone(holder))
         about = about_of(bytes(body[0])) if body and body[0] is not None else NO_ABOUT
         head = (name, seq, epoch, created, changed, "" if is_gone else _label(holder))
-        return Listed(*head, about.title, about.tags, about.metadata)
+        return Listed(*head, *structs.astuple(about))
 
     def fork(self, source: str, upto: int, target: str) -> Head:
         self._require_open()

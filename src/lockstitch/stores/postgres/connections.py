@@ -296,7 +296,13 @@ class Pool:
         try:
             yield connection
         finally:
-            self._returned(connection)
+            is_sound = connection.pgconn.transaction_status == TransactionStatus.IDLE
+            with self._lock:
+                is_kept = is_sound and not self._is_closed
+                if is_kept:
+                    self._idle.append((connection, time.monotonic()))
+            if not is_kept:
+                connection.close()
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it comes back."""
@@ -321,14 +327,6 @@ class Pool:
             if time.monotonic() - since < IDLE and _is_usable(connection):
                 return connection
             connection.close()
-
-    def _returned(self, connection: Connection) -> None:
-        status = connection.pgconn.transaction_status
-        with self._lock:
-            if not self._is_closed and status == TransactionStatus.IDLE:
-                self._idle.append((connection, time.monotonic()))
-                return
-        connection.close()
 
 
 def _is_usable(connection: Connection) -> bool:
@@ -519,7 +517,15 @@ class Notifications:
         self._ending.set()
         with self._lock:
             thread, self._thread = self._thread, None
-            self._hang_up()
+            line = self._connection
+            if line is not None and not line.closed:
+                # Wake the thread that reads from the connection: only it may close it.
+                with suppress(OSError, psycopg.Error):
+                    handle = socket.socket(fileno=line.fileno())
+                    try:
+                        handle.shutdown(socket.SHUT_RDWR)
+                    finally:
+                        handle.detach()
         self._wake(None)
         if thread:
             thread.join()
@@ -565,17 +571,6 @@ class Notifications:
                 if session in self._followed:
                     self._heard[session] = self._heard.get(session, 0) + 1
             self._wake(session)
-
-    def _hang_up(self) -> None:
-        """Wake the thread that reads from the connection: only it may close it."""
-        if self._connection is None or self._connection.closed:
-            return
-        with suppress(OSError, psycopg.Error):
-            handle = socket.socket(fileno=self._connection.fileno())
-            try:
-                handle.shutdown(socket.SHUT_RDWR)
-            finally:
-                handle.detach()
 
     def _wake(self, session: str | None) -> None:
         with self._lock:

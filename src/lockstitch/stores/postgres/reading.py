@@ -45,31 +45,25 @@ def records(
     """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
     seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
-    chunks = _chunks(server, number, base, after.seq, last, where)
+    chunks = _chunks(
+        lambda what, values: server.ask(what, values, where), number, base, after.seq, last
+    )
     return verify_chain(chunks, after, where, last=last, end=Head(seq, bytes(digest)))
 
 
-def _chunks(  # noqa: PLR0913, PLR0917 - a place in a session
-    server: Server, number: int, base: int, after: int, upto: int, where: Where
-) -> Iterator[JournalRecord]:
+def _chunks(ask: Ask, number: int, base: int, after: int, upto: int) -> Iterator[JournalRecord]:
+    """Read records from behind one to another; those up to ``base`` whoever wrote them."""
     while after < upto:
         if after < base:
-            rows = read_shared(
-                lambda what, place: server.ask(what, place, where), number, after, upto
-            )
+            last = min(upto, after + CHUNK)
+            place = {"number": number, "after": after, "upto": last, "bytes": CHUNK_BYTES}
+            rows = ask(sql.READ_PARTS, place)
         else:
-            rows = server.ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES), where)
+            rows = ask(sql.READ, (number, after, upto, CHUNK, CHUNK_BYTES))
         if not rows:
             return
         yield from starmap(JournalRecord, rows)
         after = rows[-1][0]
-
-
-def read_shared(ask: Ask, number: int, after: int, upto: int) -> list[Row]:
-    """Read the next records of a fork, whoever wrote them."""
-    last = min(upto, after + CHUNK)
-    place = {"number": number, "after": after, "upto": last, "bytes": CHUNK_BYTES}
-    return ask(sql.READ_PARTS, place)
 
 
 def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
@@ -110,9 +104,6 @@ def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield group
 
 
-Piece = tuple[JournalRecord, tuple[bytes, ...]]
-
-
 def receive_session(pool: Pool, incoming: IncomingSession) -> None:
     """Write a session that is not there; one that came at the same moment raises ``Held``."""
     where = Where(session=incoming.session)
@@ -131,11 +122,6 @@ def receive_session(pool: Pool, incoming: IncomingSession) -> None:
     raise problem
 
 
-def _size_of(piece: Piece) -> int:
-    record, values = piece
-    return len(record.body) + sum(map(len, values))
-
-
 def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
     head = incoming.head
     connection.execute(sql.DURABLY)
@@ -147,7 +133,7 @@ def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
             incoming.is_there(Head(seq, bytes(digest), epoch))
         return
     (number,) = row
-    for group in _batches(incoming.pieces, _size_of):
+    for group in _batches(incoming.pieces, lambda one: sum(map(len, (one[0].body, *one[1])))):
         columns = [*map(list, zip(*(structs.astuple(record) for record, _ in group), strict=True))]
         blobs = sorted({blob_name(value): value for _, values in group for value in values}.items())
         if blobs:
@@ -223,7 +209,8 @@ def _sessions(
             number, group = next(groups, (None, iter(())))
         records = (JournalRecord(*row[1:]) for row in group) if number == session.id else iter(())
         if session.base:
-            records = _shared(ask, session)
+            seq = session.listed.seq
+            records = _chunks(ask, session.id, seq, 0, seq)
         faults += _checked(session, records, wanted)
     for (name,) in ask(sql.CHECK_NAMES, (sorted(wanted),)) if wanted else ():
         faults.append(StoreFault(*wanted[name], f"the large value {name} is missing"))
@@ -236,14 +223,6 @@ def _sessions(
             one for one in faults if one.session == session.listed.session and session.id in there
         )
         yield session.listed
-
-
-def _shared(ask: Ask, session: _CheckedSession) -> Iterator[JournalRecord]:
-    """Return the records of a fork, whoever wrote them."""
-    after, upto = 0, session.listed.seq
-    while after < upto and (rows := read_shared(ask, session.id, after, upto)):
-        yield from starmap(JournalRecord, rows)
-        after = rows[-1][0]
 
 
 def _records(ask: Ask, after: int, upto: int) -> Iterator[Row]:

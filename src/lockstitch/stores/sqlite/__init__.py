@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
+
+from msgspec import structs
 
 from lockstitch.errors import (
     Closed,
@@ -46,6 +48,7 @@ from lockstitch.stores.base import (
     check_blob,
     check_lease_seconds,
     find_fork_point,
+    require_stamp,
 )
 from lockstitch.stores.leases import Heartbeat, clock, now
 from lockstitch.stores.sqlite import connections, pieces, rows, salvage
@@ -65,6 +68,7 @@ from lockstitch.stores.sqlite.connections import Connect, Connection, Onlookers,
 from lockstitch.stores.sqlite.rows import SessionHeadRow, page
 from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
 
+T = TypeVar("T")
 PAUSES = (0.005, 0.01, 0.02, 0.05)
 # So many seconds the commit of another process is waited for by those who would not wait at all.
 LEAST = 1.0
@@ -118,7 +122,7 @@ class SqliteBackend(Backend):
         token = secrets.token_hex(8)
         take = partial(self._take, session=session, create=create, token=token)
         try:
-            lease: Lease = self._do_when_free(session, take, wait)
+            lease = self._do_when_free(session, take, wait)
         except BaseException:
             self._leases.drop(token)
             raise
@@ -137,14 +141,15 @@ class SqliteBackend(Backend):
         number = row.number if row else rows.add_session(connection, session, head, now(), 0)
         hold = Hold(number, session, head.epoch + 1, token, self._generation(), head)
         self._leases.add(hold)
-        holder, deadline = self._leases.holder(hold), clock() + self._leases.seconds
-        rows.take(connection, number, hold.epoch, holder, deadline, self._leases.seconds)
+        seconds = self._leases.seconds
+        holder = structs.replace(self._leases.me, token=token)
+        rows.take(connection, number, hold.epoch, holder, clock() + seconds, seconds)
         return Lease(session, hold.epoch, hold.token, Head(head.seq, head.digest, hold.epoch))
 
     def _is_held(self, row: SessionHeadRow) -> bool:
         return self._leases.is_held(row, self._generation())
 
-    def _do_when_free(self, session: str, run: Callable[[Connection], Any], wait: float) -> Any:
+    def _do_when_free(self, session: str, run: Callable[[Connection], T], wait: float) -> T:
         """Run something in a transaction, and again as long as it raises ``Held``."""
         writer = self._for_writing()
         deadline, latest = _deadlines(wait)
@@ -204,9 +209,8 @@ class SqliteBackend(Backend):
             writer.unchecked += appending.size
             return appending.run(connection, clock() + self._leases.seconds)
 
-        head: Head = writer.do(run)
-        hold.head, hold.tail = head, appending.tail
-        return head
+        hold.head, hold.tail = writer.do(run), appending.tail
+        return hold.head
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -219,8 +223,7 @@ class SqliteBackend(Backend):
             self._for_writing().unchecked += checked.size
             return add_entries(connection, checked, session, after, self._is_held, self._tails)
 
-        head: Head = self._do_when_free(session, run, wait)
-        return head
+        return self._do_when_free(session, run, wait)
 
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
         writer = self._for_writing()
@@ -233,9 +236,8 @@ class SqliteBackend(Backend):
             deadline = clock() + self._leases.seconds
             return replace_records(connection, checked, hold, after, deadline)
 
-        head: Head = writer.scrub(run)
-        hold.head, hold.tail = head, None
-        return head
+        hold.head, hold.tail = writer.scrub(run), None
+        return hold.head
 
     def delete(self, lease: Lease) -> None:
         writer = self._for_writing()
@@ -283,8 +285,7 @@ class SqliteBackend(Backend):
             rows.describe(connection, number, point.about)
             return point.head
 
-        forked: Head = writer.do(run)
-        return forked
+        return writer.do(run)
 
     def receive(self, incoming: IncomingSession) -> Head:
         session = check_session_name(incoming.session)
@@ -299,8 +300,7 @@ class SqliteBackend(Backend):
             writer.unchecked += receive_session(connection, incoming, compress=self._compress)
             return incoming.head
 
-        head: Head = writer.do(run)
-        return head
+        return writer.do(run)
 
     # Reading.
 
@@ -354,8 +354,11 @@ class SqliteBackend(Backend):
             with readers.snapshot() as connection:
                 found = page(connection, listing, count)
             for raw, about in found:
-                describe = partial(self._listed, about=about)
-                one = salvage.list_row(raw, describe, Where(str(self.path)))
+                try:
+                    one = self._listed(rows.decode_session(raw, Where(str(self.path))), about)
+                except Damaged:
+                    # Of a session whose row is damaged the name is known.
+                    one = Listed(raw[1].decode("ascii", "replace"), 0, 0, 0, 0)
                 listing = listing.behind(one)
                 yield one
             if len(found) < count:
@@ -365,7 +368,7 @@ class SqliteBackend(Backend):
     def _listed(self, row: SessionHeadRow, about: About = NO_ABOUT) -> Listed:
         label = row.holder.label if row.holder is not None and self._is_held(row) else ""
         head = (row.name, row.head.seq, row.head.epoch, row.created, row.changed, label)
-        return Listed(*head, about.title, about.tags, about.metadata)
+        return Listed(*head, *structs.astuple(about))
 
     def remains(self, session: str) -> Remains:
         check_session_name(session)
@@ -376,10 +379,29 @@ class SqliteBackend(Backend):
         for name in (session, aside, successor):
             check_session_name(name)
 
+        where = Where(str(self.path))
+
         def run(connection: Connection) -> None:
-            where = Where(str(self.path))
-            names = (session, aside, successor)
-            salvage.exchange_names(connection, *names, stamp, self._is_held, where)
+            old = salvage.find_row(connection, session, where)
+            new = salvage.find_row(connection, successor, where)
+            for name in (session, successor, aside):
+                row = None
+                with suppress(Damaged):
+                    row = rows.session_named(connection, name, where)
+                if row is not None and (name == aside or self._is_held(row)):
+                    raise Held(f"session {name} is there already, or held by somebody").about(
+                        *where
+                    )
+            require_stamp(stamp, salvage.stamp_of(*old[:3]), session)
+            connection.execute(
+                "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
+                " term = null where number = ?",
+                (aside, old[0]),
+            )
+            connection.execute(
+                "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
+                (session, old[3] if isinstance(old[3], int) else 0, new[0]),
+            )
 
         self._for_writing().do(run)
 
@@ -460,33 +482,29 @@ def verify(
     readers: Readers, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
     """Check the database, every session and every large value; see ``Backend.verify``."""
-    yield from _answers(
-        readers,
+
+    def ask(question: Callable[[Connection], list[StoreFault]]) -> list[StoreFault]:
+        try:
+            with readers.snapshot() as connection:
+                return question(connection)
+        except LockstitchError as error:
+            return [StoreFault("", 0, error.message)]
+
+    yield from ask(
         lambda connection: [
             StoreFault("", 0, f"SQLite: {line}")
             for (line,) in connection.execute(f"pragma integrity_check({_MOST})")
             if line != "ok"
-        ],
+        ]
     )
     yield from _sessions(readers, listed)
-    yield from _answers(
-        readers,
+    yield from ask(
         lambda connection: [
             StoreFault("", 0, f"there are records of session number {number}, which is gone")
             for number in rows.unneeded_numbers(connection)
-        ],
+        ]
     )
     yield from _blobs(readers)
-
-
-def _answers(
-    readers: Readers, question: Callable[[Connection], list[StoreFault]]
-) -> list[StoreFault]:
-    try:
-        with readers.snapshot() as connection:
-            return question(connection)
-    except LockstitchError as error:
-        return [StoreFault("", 0, error.message)]
 
 
 def _sessions(
@@ -512,41 +530,32 @@ def _sessions(
 def _session(
     readers: Readers, raw: Any, listed: Callable[[SessionHeadRow], Listed]
 ) -> Iterator[StoreFault | Listed]:
-    where = Where(str(readers.path))
     try:
-        row = rows.decode_session(raw, where)
+        row = rows.decode_session(raw, Where(str(readers.path)))
     except Damaged as error:
         name = raw[1].decode("ascii", "replace") if isinstance(raw[1], bytes) else ""
         yield StoreFault(name, 0, error.message)
         if name:
             yield Listed(name, 0, 0, 0, 0)
         return
+    where = Where(str(readers.path), row.name)
     good = Head()
     try:
-        for record in _chain(readers, row):
-            good = Head(record.seq, record.digest, record.epoch)
+        with readers.snapshot() as connection:
+            # Read anew: it may have gone on since it was listed, or been removed.
+            now = rows.session_numbered(connection, row.number, where)
+            end = Head() if now is None else now.head
+            found = rows.records(connection, row.number, 0, (1 << 63) - 1, where) if now else ()
+            for record in verify_chain(found, Head(), where, last=end.seq, end=end):
+                good = Head(record.seq, record.digest, record.epoch)
+            if good.seq > end.seq:
+                raise Damaged(f"there are records behind its last one, {end.seq}").about(*where)
     except LockstitchError as error:
         yield StoreFault(row.name, good.seq + 1, error.message)
     else:
         if good.epoch > row.head.epoch:
             yield StoreFault(row.name, good.seq, "its row has too low an epoch")
     yield listed(row)
-
-
-def _chain(readers: Readers, row: SessionHeadRow) -> Iterator[JournalRecord]:
-    """Read a session anew: it may have gone on since it was listed."""
-    where = Where(str(readers.path), row.name)
-    with readers.snapshot() as connection:
-        now = rows.session_numbered(connection, row.number, where)
-        if now is None:
-            return  # It was removed meanwhile.
-        beyond = rows.records(connection, row.number, 0, (1 << 63) - 1, where)
-        last = 0
-        for record in verify_chain(beyond, Head(), where, last=now.head.seq, end=now.head):
-            last = record.seq
-            yield record
-        if last > now.head.seq:
-            raise Damaged(f"there are records behind its last one, {now.head.seq}").about(*where)
 
 
 def _blobs(readers: Readers) -> Iterator[StoreFault]:

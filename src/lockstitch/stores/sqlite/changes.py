@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from lockstitch.errors import Damaged, Fenced, Held, UsageError, Where
 from lockstitch.journal.events import about_in
@@ -23,7 +22,7 @@ from lockstitch.journal.records import (
 )
 from lockstitch.stores import leases
 from lockstitch.stores.base import IncomingSession, are_there, moved, require_same
-from lockstitch.stores.leases import Holder, now
+from lockstitch.stores.leases import now
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite.connections import Connection
 from lockstitch.stores.sqlite.pieces import PieceTail
@@ -51,7 +50,7 @@ class HeldLeases:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._me = leases.myself()
+        self.me = leases.myself()
         self._guard = threading.Lock()
         # Those that were neither given back nor found taken over, by their tokens.
         self.held: dict[str, Hold] = {}
@@ -84,10 +83,6 @@ class HeldLeases:
             dropped, self.held = list(self.held.values()), {}
         return dropped
 
-    def holder(self, hold: Hold) -> Holder:
-        """Describe the holder of a lease of ours."""
-        return replace(self._me, token=hold.token)
-
     def is_held(self, row: SessionHeadRow, generation: int) -> bool:
         """Whether a session's holder may still be there."""
         holder = row.holder
@@ -98,7 +93,7 @@ class HeldLeases:
                 hold = self.held.get(holder.token)
                 return hold is not None and hold.generation == generation
         # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
-        is_elsewhere = holder.boot and self._me.boot and holder.boot != self._me.boot
+        is_elsewhere = holder.boot and self.me.boot and holder.boot != self.me.boot
         if is_elsewhere or leases.is_gone(holder):
             return False
         # A deadline further away than the lease is long was set before the clock began anew.
@@ -353,7 +348,7 @@ def replace_records(
     number, epoch = hold.number, hold.epoch
     records = chain_entries(NEW, epoch, checked.entries)
     last = records[-1] if records else None
-    end = Head(last.seq, last.digest, epoch) if last else Head(0, NEW.digest, epoch)
+    end = Head(last.seq, last.digest, epoch) if last else Head(0, START, epoch)
     rows.forget(connection, number)
     rows.remove(connection, number)
     rows.move_head(connection, number, after, end, last.at if last else 0, deadline)

@@ -246,19 +246,13 @@ def inflate(body: bytes, most: int) -> bytes:
     """Return compressed bytes as they were; raises Overfull above a limit, or ``zlib.error``."""
     if len(body) * DENSEST > most:
         # It may be too much: that is found out without keeping what comes.
-        _require_less(body, most)
+        unpacking, rest, count = zlib.decompressobj(), body, 0
+        while rest and not unpacking.eof:
+            count += len(unpacking.decompress(rest, _STEP))
+            rest = unpacking.unconsumed_tail
+            if count > most:
+                raise Overfull(most)
     return zlib.decompress(body)
-
-
-def _require_less(body: bytes, most: int) -> None:
-    unpacking, count = zlib.decompressobj(), 0
-    while not unpacking.eof:
-        count += len(unpacking.decompress(body, _STEP))
-        body = unpacking.unconsumed_tail
-        if count > most:
-            raise Overfull(most)
-        if not body:
-            return
 
 
 def beginning(body: bytes, most: int) -> bytes:
@@ -337,9 +331,9 @@ def prepare(connection: Connection, path: Path) -> None:
     ask(connection, "pragma secure_delete=on")
 
 
-def ask(connection: Connection, question: str) -> Any:
-    """Return the first value that a statement returns."""
-    row = connection.execute(question).fetchone()
+def ask(connection: Connection, question: str, *values: object) -> Any:
+    """Return the first value that a statement returns, None for nothing."""
+    row = connection.execute(question, values).fetchone()
     return None if row is None else row[0]
 
 
@@ -417,11 +411,7 @@ def check_kind(connection: Connection, path: Path) -> None:
             f"it was written by a later version of Lockstitch (format {version}, this one"
             f" reads up to {newest}); nothing was changed"
         ).about(path)
-    check_schema(connection, path)
-
-
-def check_schema(connection: Connection, path: Path) -> None:
-    """Refuse a store with anything that runs when it is used but the triggers that we made."""
+    # Nothing may run when a store is used but the triggers that we made.
     connection.execute("pragma trusted_schema=off")
     for kind, name, text in connection.execute(_RUNNING).fetchall():
         if kind == "trigger" and _spaced(str(text)) in _triggers():
@@ -454,7 +444,7 @@ def check_library() -> None:
 
 def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
     """Return our error for what SQLite could not read."""
-    kind = getattr(error, "sqlite_errorcode", 0) & _KIND
+    kind = kind_of(error)
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
         return Damaged(f"the database is damaged or not one: {error}").about(path)
     if kind == sqlite3.SQLITE_BUSY:
@@ -469,14 +459,14 @@ def unsure_error(error: BaseException, path: Path) -> Unsure:
     ).about(path)
 
 
+def kind_of(error: sqlite3.Error) -> int:
+    """Return which kind of error SQLite reports, as its constants name them."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & _KIND
+
+
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether SQLite only says that somebody else is at work."""
-    return getattr(error, "sqlite_errorcode", 0) & _KIND == sqlite3.SQLITE_BUSY
-
-
-def is_corrupt(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that pages of a database contradict each other."""
-    return getattr(error, "sqlite_errorcode", 0) & _KIND == sqlite3.SQLITE_CORRUPT
+    return kind_of(error) == sqlite3.SQLITE_BUSY
 
 
 def abandon(connection: Connection) -> None:
@@ -618,7 +608,13 @@ class Onlookers(Readers):
             self._lying = None
             return self._connect(uri_of(self.path, mode="ro", readonly_shm="1"))
         if size_of(wal_of(self.path)):
-            return self._connect(uri_of(self._copied(), mode="ro"))
+            # Nobody has the database open, this process neither, or the missing file would be
+            # there.
+            if self._aside is None:
+                self._aside = tempfile.TemporaryDirectory(prefix="lockstitch-")
+                for path in (self.path, wal_of(self.path)):
+                    shutil.copyfile(path, Path(self._aside.name, path.name), follow_symlinks=False)
+            return self._connect(uri_of(Path(self._aside.name, self.path.name), mode="ro"))
         self._lying = stamp(self.path)
         return self._connect(uri_of(self.path, mode="ro", immutable="1"))
 
@@ -633,11 +629,3 @@ class Onlookers(Readers):
         with suppress(OSError):
             return self._lying is not None and stamp(self.path) != self._lying
         return True
-
-    def _copied(self) -> Path:
-        # Nobody has the database open, this process neither, or the missing file would be there.
-        if self._aside is None:
-            self._aside = tempfile.TemporaryDirectory(prefix="lockstitch-")
-            for path in (self.path, wal_of(self.path)):
-                shutil.copyfile(path, Path(self._aside.name, path.name), follow_symlinks=False)
-        return Path(self._aside.name, self.path.name)

@@ -37,10 +37,10 @@ _LEVEL = 1
 
 # Text is read as bytes: a flipped bit can make it text that cannot be decoded.
 _COLUMNS = (
-    "select number, cast(name as blob), seq, digest, epoch, created, changed,"
-    " cast(holder as blob), deadline, term"
+    "s.number, cast(s.name as blob), s.seq, s.digest, s.epoch, s.created, s.changed,"
+    " cast(s.holder as blob), s.deadline, s.term"
 )
-_SESSION = f"{_COLUMNS} from sessions"
+_SESSION = f"select {_COLUMNS} from sessions s"  # noqa: S608 - our own
 # No session has had or will have it.
 _NEXT_NUMBER = (
     "select max(coalesce((select max(number) from sessions), 0),"
@@ -191,30 +191,6 @@ def cut_older(connection: Connection, number: int, upto: int) -> None:
     connection.execute("delete from uses where session = ? and seq > ?", (number, least))
 
 
-def move_older(connection: Connection, number: int, other: int) -> None:
-    """Move the records that an earlier version wrote, and all large values, to another number."""
-    connection.execute("update events set session = ? where session = ?", (other, number))
-    connection.execute("update uses set session = ? where session = ?", (other, number))
-
-
-def older_numbers(connection: Connection) -> set[int]:
-    """Return all numbers that have records of an earlier version."""
-    return {row[0] for row in connection.execute("select distinct session from events")}
-
-
-def is_session(connection: Connection, number: int) -> bool:
-    """Whether there is a session with a number."""
-    found = connection.execute("select 1 from sessions where number = ?", (number,)).fetchone()
-    return found is not None
-
-
-def spare_number(connection: Connection) -> int:
-    """Take a number that no session has had or will have."""
-    [(number,)] = connection.execute(_NEXT_NUMBER)
-    connection.execute("update graves set number = ?", (number,))
-    return int(number)
-
-
 def remove_session(connection: Connection, number: int) -> None:
     """Remove the row of a session, and remember that its number was given out."""
     connection.execute("delete from sessions where number = ?", (number,))
@@ -263,12 +239,6 @@ def _record(row: Sequence[Any], expected: int, where: Where) -> JournalRecord:
         raise Damaged(f"record {expected} is not what was written (form)").about(*where) from None
 
 
-def last_seq(connection: Connection, number: int) -> int:
-    """Return the number of a session's last record of an earlier version, 0 for none."""
-    row = connection.execute("select max(seq) from events where session = ?", (number,)).fetchone()
-    return row[0] if isinstance(row[0], int) else 0
-
-
 # A fork's first records are those of another session, which are not copied: it names the number of
 # its source and how far its records are taken from there; the source may be a fork itself. The
 # records of a session that was removed stay under its number as long as a fork needs them, and no
@@ -288,7 +258,8 @@ def records(
         first = max(start, after)
         if first < end:
             # Of what is kept under one number, what an earlier version wrote comes first.
-            older = last_seq(connection, part)
+            older = ask(connection, "select max(seq) from events where session = ?", part)
+            older = older if isinstance(older, int) else 0
             if first < older:
                 yield from older_records(connection, part, first, min(end, older), where)
                 first = older
@@ -336,17 +307,21 @@ def remove(connection: Connection, number: int) -> None:
         if source is not None:
             let_go(connection, source)
         return
-    other = spare_number(connection)
+    # What they need goes to a number that no session has had or will have.
+    other = int(ask(connection, _NEXT_NUMBER))
+    connection.execute("update graves set number = ?", (other,))
     pieces.move(connection, number, other)
-    move_older(connection, number, other)
-    connection.execute("update forks set session = ? where session = ?", (other, number))
+    for table in ("events", "uses", "forks"):
+        query = f"update {table} set session = ? where session = ?"  # noqa: S608 - our own
+        connection.execute(query, (other, number))
     connection.execute("update forks set source = ? where source = ?", (other, number))
     let_go(connection, other)
 
 
 def let_go(connection: Connection, number: int | None) -> None:
     """Remove what no fork needs of the records of a session that is gone, if it is."""
-    while number is not None and not is_session(connection, number):
+    query = "select 1 from sessions where number = ?"
+    while number is not None and ask(connection, query, number) is None:
         needed = _needed(connection, number)
         if needed:
             pieces.cut(connection, number, needed)
@@ -366,13 +341,12 @@ def _removed(connection: Connection, number: int) -> int | None:
 
 def _needed(connection: Connection, number: int) -> int:
     """How many of a number's records forks need."""
-    [(upto,)] = connection.execute("select max(upto) from forks where source = ?", (number,))
-    return upto or 0
+    return ask(connection, "select max(upto) from forks where source = ?", number) or 0
 
 
 def unneeded_numbers(connection: Connection) -> list[int]:
     """List the numbers that have records, or are forks, and that nobody needs."""
-    found = older_numbers(connection)
+    found = {row[0] for row in connection.execute("select distinct session from events")}
     known = {row[0] for row in connection.execute("select number from sessions")}
     if version_of(connection) >= FORKS:
         found |= pieces.numbers(connection)
@@ -412,10 +386,9 @@ def blob(connection: Connection, name: str) -> bytes | None:
 
 def blob_size(connection: Connection, name: str) -> int | None:
     """Return the length of a large value that is kept as it is, None if that is not known."""
-    row = connection.execute(
-        "select length(body) from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
-    ).fetchone()
-    return None if row is None else row[0]
+    query = "select length(body) from blobs where name = ? and codec = 0"
+    size: int | None = ask(connection, query, bytes.fromhex(name))
+    return size
 
 
 def blob_ends(
@@ -423,10 +396,9 @@ def blob_ends(
 ) -> tuple[bytes, bytes] | None:
     """Return both ends of a large value that is kept as it is, None if there is none."""
     # substr() would read all of it as well, and twice
-    row = connection.execute(
-        "select body from blobs where name = ? and codec = 0", (bytes.fromhex(name),)
-    ).fetchone()
-    return None if row is None else (row[0][:head], row[0][len(row[0]) - tail :])
+    query = "select body from blobs where name = ? and codec = 0"
+    body: bytes | None = ask(connection, query, bytes.fromhex(name))
+    return None if body is None else (body[:head], body[len(body) - tail :])
 
 
 def next_blob(connection: Connection, after: bytes) -> tuple[bytes, bytes | Damaged] | None:
@@ -476,10 +448,6 @@ def unpack(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
 
 # The version that keeps it beside the sessions.
 _VERSION = 4
-_LISTED_COLUMNS = (
-    "s.number, cast(s.name as blob), s.seq, s.digest, s.epoch, s.created, s.changed,"
-    " cast(s.holder as blob), s.deadline, s.term"
-)
 
 
 def describe(connection: Connection, number: int, body: bytes | None) -> None:
@@ -516,26 +484,25 @@ def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any
 
     A store of an older version that may not be written is listed, too, but goes without.
     """
-    is_new = ask(connection, "pragma user_version") >= _VERSION
+    is_new = version_of(connection) >= _VERSION
     if listing.tag and not is_new:
         return []
     try:
-        rows = _rows(connection, _query(listing, is_new=is_new), count)
+        rows = connection.execute(*_query(listing, count, is_new=is_new)).fetchall()
     except sqlite3.DatabaseError:
         # past a damaged index
-        rows = _rows(connection, _query(listing, is_new=is_new, past=" not indexed"), count)
+        query = _query(listing, count, is_new=is_new, past=" not indexed")
+        rows = connection.execute(*query).fetchall()
     rows = [row for row in rows if isinstance(row[1], bytes)]
     return [(row[:-1], about_of(row[-1] if isinstance(row[-1], bytes) else None)) for row in rows]
 
 
-def _rows(connection: Connection, query: tuple[str, tuple[Any, ...]], count: int) -> list[Any]:
-    return connection.execute(f"{query[0]} limit ?", (*query[1], count)).fetchall()
-
-
-def _query(listing: Listing, *, is_new: bool, past: str = "") -> tuple[str, tuple[Any, ...]]:
+def _query(
+    listing: Listing, count: int, *, is_new: bool, past: str = ""
+) -> tuple[str, tuple[Any, ...]]:
     minute = "s.minute" if is_new else "(s.changed >> 16)"
     about = "s.about" if is_new else "null"
-    select = f"select {_LISTED_COLUMNS}, {about} from sessions s{past}"  # noqa: S608
+    select = f"select {_COLUMNS}, {about} from sessions s{past}"  # noqa: S608
     where = "s.changed > ?"
     values: tuple[Any, ...] = (listing.since,)
     if listing.tag:
@@ -543,9 +510,10 @@ def _query(listing: Listing, *, is_new: bool, past: str = "") -> tuple[str, tupl
         where, values = f"{where} and l.tag = ?", (*values, listing.tag)
     if not listing.newest:
         name = "l.name" if listing.tag else "s.name"
-        return f"{select} where {where} and {name} > ? order by {name}", (*values, listing.name)
+        values = (*values, listing.name, count)
+        return f"{select} where {where} and {name} > ? order by {name} limit ?", values
     place = f"{minute} <= ? and {minute} >= ? and (s.changed < ? or (s.changed = ? and s.name > ?))"
     minutes = (listing.changed >> 16, listing.since >> 16)
-    values = (*values, *minutes, listing.changed, listing.changed, listing.name)
+    values = (*values, *minutes, listing.changed, listing.changed, listing.name, count)
     order = f"{minute} desc, s.changed desc, s.name"
-    return f"{select} where {where} and {place} order by {order}", values
+    return f"{select} where {where} and {place} order by {order} limit ?", values

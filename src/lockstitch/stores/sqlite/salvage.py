@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
 
-from lockstitch.errors import Damaged, Held, Unreadable, Where
+from lockstitch.errors import Damaged, Unreadable, Where
 from lockstitch.journal.records import DIGEST_SIZE, START, Head, JournalRecord, digest_of
 from lockstitch.journal.salvage import SEARCHED, Remains, Remnant, flip_each_bit
-from lockstitch.stores.base import Listed, require_stamp
 from lockstitch.stores.sqlite import pieces, rows
 from lockstitch.stores.sqlite.connections import (
     FORKS,
@@ -32,7 +31,6 @@ from lockstitch.stores.sqlite.connections import (
     inflate,
     version_of,
 )
-from lockstitch.stores.sqlite.rows import SessionHeadRow
 
 _ROW = (
     "select id, first, start, codec, cast(body as blob), typeof(body) = 'blob' from pieces"
@@ -127,19 +125,22 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
     if len(body) <= SEARCHED:
         for one in flip_each_bit(body):
             # It is tried so often that it must be quick: what stands for much more is left out.
-            whole = _inflate_piece(one, max(_PIECE_TRIED, len(body) * RATIO))
+            whole = _inflate_piece(one, _PIECE_TRIED)
             if whole is not None:
                 return whole, True, False
     return beginning(body, _BEGUN), False, False
 
 
-def _inflate_piece(body: bytes, most: int = _WHOLE) -> bytes | None:
-    if not body.startswith(_ZLIB):
-        return None
+def _inflated(body: bytes, most: int) -> bytes | None:
+    """Return a body unpacked; None if it cannot be, or stands for too much."""
     try:
         return inflate(body, max(most, len(body) * RATIO))
     except zlib.error:
         return None
+
+
+def _inflate_piece(body: bytes, most: int = _WHOLE) -> bytes | None:
+    return _inflated(body, most) if body.startswith(_ZLIB) else None
 
 
 def _in_run(run: _PieceRun, before: bytes | None, last: int) -> Iterator[Remnant]:
@@ -295,12 +296,12 @@ Raw = tuple[Any, ...]
 
 def remains(connection: Connection, name: str, where: Where) -> Remains:
     """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
-    number, seq, digest = _row(connection, name, where)[:3]
+    number, seq, digest = find_row(connection, name, where)[:3]
     is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
     head = Head(seq, digest) if is_right and seq >= 0 else None
     remnants, is_torn = _kept(connection, number, head)
     notes = ("SQLite cannot read all of its pages",) if is_torn else ()
-    return Remains(head, remnants, notes, _stamp(number, seq, digest))
+    return Remains(head, remnants, notes, stamp_of(number, seq, digest))
 
 
 def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
@@ -313,11 +314,11 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     start, is_torn = 0, False
     for part, last in parts:
         kept = _Rows(connection, part, head if last is None else None)
-        pieces = PieceRecovery(connection, part, last or (head.seq if head else 0))
+        newer = PieceRecovery(connection, part, last or (head.seq if head else 0))
         is_old = version_of(connection) < FORKS
-        own = [*kept.remnants(), *(() if is_old else pieces.remnants())]
+        own = [*kept.remnants(), *(() if is_old else newer.remnants())]
         found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
-        start, is_torn = last or start, is_torn or kept.is_torn or pieces.is_torn
+        start, is_torn = last or start, is_torn or kept.is_torn or newer.is_torn
     if not found and head is not None and head.seq:
         # The session's own number may have changed: its records are those that end as it says.
         for other in rows.unneeded_numbers(connection):
@@ -328,50 +329,13 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
     return found, is_torn
 
 
-def list_row(row: Raw, describe: Callable[[SessionHeadRow], Listed], where: Where) -> Listed:
-    """List a session; one whose row is damaged is listed by its name."""
-    try:
-        return describe(rows.decode_session(row, where))
-    except Damaged:
-        return Listed(row[1].decode("ascii", "replace"), 0, 0, 0, 0)
-
-
-def exchange_names(  # noqa: PLR0913, PLR0917 - names and a stamp
-    connection: Connection,
-    session: str,
-    aside: str,
-    successor: str,
-    stamp: str,
-    is_held: Callable[[SessionHeadRow], bool],
-    where: Where,
-) -> None:
-    """Give a session another name, and its own to another one; see ``Backend.exchange``."""
-    old = _row(connection, session, where)
-    new = _row(connection, successor, where)
-    for name in (session, successor, aside):
-        row = None
-        with suppress(Damaged):
-            row = rows.session_named(connection, name, where)
-        if row is not None and (name == aside or is_held(row)):
-            raise Held(f"session {name} is there already, or held by somebody").about(*where)
-    require_stamp(stamp, _stamp(*old[:3]), session)
-    set_aside = (
-        "update sessions set name = ?, epoch = epoch + 1, holder = null, deadline = null,"
-        " term = null where number = ?"
-    )
-    connection.execute(set_aside, (aside, old[0]))
-    connection.execute(
-        "update sessions set name = ?, epoch = max(epoch, ?) where number = ?",
-        (session, old[3] if isinstance(old[3], int) else 0, new[0]),
-    )
-
-
-def _stamp(number: object, seq: object, digest: object) -> str:
+def stamp_of(number: object, seq: object, digest: object) -> str:
+    """Return what tells later whether a session is still the same."""
     return f"{number} {seq} {digest!r}"
 
 
-def _row(connection: Connection, name: str, where: Where) -> Raw:
-    """Find a session's row, also past a damaged index."""
+def find_row(connection: Connection, name: str, where: Where) -> Raw:
+    """Find a session's row, also past a damaged index: its number, seq, digest and epoch."""
     for table in ("sessions", "sessions not indexed"):
         asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
         try:
@@ -421,19 +385,17 @@ class _Rows:
             if len(ends) == 1:
                 own = {row[0]: row for row in others.pop(ends[0])}
         yield from (one for row in own.values() for one in _remnants(row))
-        for row in (row for group in others.values() for row in group):
-            for one in _remnants(row):
-                yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
+        for one in (one for group in others.values() for row in group for one in _remnants(row)):
+            yield Remnant(0, one.record, one.raw, is_altered=True, is_guess=True)
 
     def _asked(self, condition: str, *values: object, columns: str = _ALL) -> list[Raw]:
         asked = f"select {columns} from events {condition}"  # noqa: S608
         return self._connection.execute(asked, values).fetchall()
 
     def _one_by_one(self) -> Iterator[Raw]:
-        pages = self._connection.execute("pragma page_count").fetchone()[0]
-        size = self._connection.execute("pragma page_size").fetchone()[0]
-        last = pages * size // _LEAST if self._head is None else self._head.seq
-        for seq in range(1, min(last, pages * size // _LEAST) + 1):
+        most = pieces.size_of(self._connection) // _LEAST
+        last = most if self._head is None else self._head.seq
+        for seq in range(1, min(last, most) + 1):
             yield from self._tried("where session = ? and seq = ?", self._number, seq)
 
     def _tried(self, condition: str, *values: object) -> list[Raw]:
@@ -497,22 +459,16 @@ def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
     """Return a body unpacked, and whether that took no guess; in more than one way if it may be."""
     if codec != rows.COMPRESSED:
         yield body, codec == 0
-        if body.startswith(_ZLIB):
-            yield from ((one, False) for one in _inflated([body]))
+        whole = _inflated(body, MOST_OF_RECORDS) if body.startswith(_ZLIB) else None
+        if whole is not None:
+            yield whole, False
         return
-    right = [*_inflated([body])]
-    if right:
-        yield right[0], True
+    whole = _inflated(body, MOST_OF_RECORDS)
+    if whole is not None:
+        yield whole, True
         return
     # The checksum that zlib keeps itself tells which bit has changed.
-    found = _inflated(flip_each_bit(body), _TRIED) if len(body) <= SEARCHED else iter(())
-    yield next(found, body), False
+    others = flip_each_bit(body) if len(body) <= SEARCHED else iter(())
+    tried = (_inflated(one, _TRIED) for one in others)
+    yield next((one for one in tried if one is not None), body), False
     yield body, False
-
-
-def _inflated(bodies: Iterable[bytes], most: int = MOST_OF_RECORDS) -> Iterator[bytes]:
-    for body in bodies:
-        try:
-            yield inflate(body, max(most, len(body) * RATIO))
-        except zlib.error:
-            continue

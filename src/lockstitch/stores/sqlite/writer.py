@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from lockstitch.errors import Busy, Closed, LockstitchError, Unreadable, Unsure, Where, reason_of
 from lockstitch.files import os_files
@@ -25,6 +25,8 @@ from lockstitch.stores.group_commit import (
 )
 from lockstitch.stores.sqlite import connections
 from lockstitch.stores.sqlite.connections import BUSY_SECONDS, PAGE, Connect, Connection
+
+T = TypeVar("T")
 
 
 class WriteNotifier:
@@ -103,18 +105,20 @@ class SqliteWriter:
         self._look()
         forget_in_children(self)
 
-    def do(self, run: Callable[[Connection], Any], until: float | None = None) -> Any:
+    def do(self, run: Callable[[Connection], T], until: float | None = None) -> T:
         """Run something in a transaction, perhaps with others', and return what it returns.
 
         It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
         ``Busy`` if it could not begin ``until`` then.
         """
-        return self._commits.do(run, time.monotonic() + self._timeout if until is None else until)
+        until = time.monotonic() + self._timeout if until is None else until
+        result: T = self._commits.do(run, until)
+        return result
 
-    def scrub(self, run: Callable[[Connection], Any]) -> Any:
+    def scrub(self, run: Callable[[Connection], T]) -> T:
         """Run something that removes rows, and leave nothing of them in the connections."""
 
-        def job(connection: Connection) -> Any:
+        def job(connection: Connection) -> T:
             result = run(connection)
             self._must_scrub = True
             return result
@@ -326,9 +330,8 @@ class SqliteWriter:
                 connections.check_kind(connection, self.path)
         except sqlite3.Error as error:
             # After a crash the log may hold pages that the database lacks: SQLite will tell.
-            if not connections.is_corrupt(error) or not connections.size_of(
-                connections.wal_of(self.path)
-            ):
+            is_corrupt = connections.kind_of(error) == sqlite3.SQLITE_CORRUPT
+            if not is_corrupt or not connections.size_of(connections.wal_of(self.path)):
                 raise connections.translate_error(error, self.path) from error
 
     def _open(self, until: float) -> Connection:
