@@ -34,9 +34,9 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command"
 # and files that are slower or faster take other turns.
 # DESIGN wants 200 / 30 / 40 for `repair` and 120 / 22 for `run_tools`.
 LIMITS = {
-    "repair": (266, 43, 95),
-    "run_tools": (104, 23, 28),
-    "heal": (68, 16, 30),
+    "repair": (228, 34, 42),
+    "run_tools": (104, 22, 28),
+    "heal": (54, 14, 20),
     "guard": (60, 8, 4),
 }
 # Calls of a saver that the first turn of a graph with one node may take under a guard, as any later
