@@ -25,7 +25,7 @@ class ToyFormat(Format):
     dialect = "openai-chat"
 
     def claims(self, name: str, head: Any) -> bool:
-        return all(type(value) is dict and "toy" in value for value in head)
+        return bool(head) and all(type(value) is dict and "toy" in value for value in head)
 
     def is_record(self, value: dict[str, Any]) -> bool:
         return "toy" in value

@@ -7,6 +7,7 @@ under Mistral's rules. Of single models the rules are listed that came or went w
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from msgspec import Struct, structs
@@ -25,11 +26,15 @@ MIB = 1024 * 1024
 BLANK = "blank"
 EMPTY = "empty"
 ANYTHING = "anything"
+# An id that is made is the beginning of an old one, a line, and so many digits.
+_DIGITS, _LONGEST_STEM, _LONGEST_ID = 12, 32, 64
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Profile(Struct, frozen=True, kw_only=True):
     """The rules and limits of one receiver.
 
+    ``id_max`` is the longest id that is accepted, ``id_length`` the one length that is.
     ``native_ids`` receivers were trained on the ids they mint: those are never rewritten.
     ``rejects_text`` is ``blank`` (white space counts as empty), ``empty`` or ``anything`` goes.
     ``arguments`` is ``object``, ``json-object`` (text that must hold one) or ``json`` (text that
@@ -70,6 +75,18 @@ class Profile(Struct, frozen=True, kw_only=True):
         """Make ``full_name``, which a user writes: ``dialect`` or ``dialect:profile``."""
         full_name = f"{self.dialect}:{self.name}" if self.name else self.dialect
         structs.force_setattr(self, "full_name", full_name)
+
+    def new_id(self, stem: str, seed: str) -> str:
+        """Return the id that a seed makes, no longer than what is accepted; ``stem`` shows in it.
+
+        It has exactly ``id_length`` characters where the receiver wants that.
+        """
+        digest = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()
+        if self.id_length:
+            return digest[: self.id_length]
+        most = self.id_max or _LONGEST_ID
+        head = _NOT_PLAIN.sub("_", stem)[: max(min(_LONGEST_STEM, most - _DIGITS - 1), 0)]
+        return f"{head}_{digest[:_DIGITS]}" if head else digest[: min(most, _DIGITS)]
 
 
 ANTHROPIC = Profile(

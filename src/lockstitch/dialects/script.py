@@ -6,7 +6,6 @@ what the writers share is here, and so is what turns, pictures, ids and names ha
 
 from __future__ import annotations
 
-import hashlib
 import operator
 import re
 from abc import ABC, abstractmethod
@@ -426,10 +425,7 @@ class Ids:
     def _mint(self, old: str) -> str:
         while True:
             self.minted += 1
-            seed = f"{old}\0{self.minted}".encode("utf-8", "surrogatepass")
-            digest, length = hashlib.sha256(seed).hexdigest(), self.profile.id_length
-            stem = _NOT_PLAIN.sub("_", old or "call")[:32]
-            fresh = digest[:length] if length else f"{stem}_{digest[:12]}"
+            fresh = self.profile.new_id(old or "call", f"{old}\0{self.minted}")
             if fresh not in self.taken:
                 self.taken[fresh] = None
                 return fresh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 
@@ -16,7 +15,6 @@ from lockstitch.rules import pairing as pairing_rules
 from lockstitch.rules.rule import Rule, shown
 
 _UNNAMED = "unknown_tool"
-_NOT_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def fit_ids(draft: RepairDraft) -> None:
@@ -101,11 +99,8 @@ class _Minter:
         return self._mint(f"{used}\0{self.uses[used]}", used)
 
     def _mint(self, seed: str, stem: str) -> str:
-        length, head = self.profile.id_length, _NOT_ID.sub("_", stem)[:32]
         for salt in range(1 << 20):
-            data = f"{seed}\0{salt}" if salt else seed
-            digest = hashlib.sha256(data.encode("utf-8", "surrogatepass")).hexdigest()
-            new_id = digest[:length] if length else f"{head}_{digest[:12]}"
+            new_id = self.profile.new_id(stem, f"{seed}\0{salt}" if salt else seed)
             if new_id not in self.taken:
                 self.taken.add(new_id)
                 return new_id
