@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class FailingBench(Bench):
 
     def work(self, job: str) -> str:
         if job == "bad":
+            # LangGraph loses the result of a tool that returns while the run is being broken off
+            time.sleep(0.1)
             raise self.error
         return super().work(job)
 
