@@ -538,7 +538,8 @@ def _ended(view: JournalView, fact: Fact, _event: Ended) -> None:
     said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, ModelReply):
-            view.turn = min((seq for seq in said if seq < item.seq), default=0)
+            if said:  # seldom
+                view.turn = min((seq for seq in said if seq < item.seq), default=0)
             return
         if isinstance(item, Spoken):
             said.append(item.seq)
