@@ -114,8 +114,8 @@ class CheckTally(Struct):
                 self.kinds[found.severity] = self.kinds.get(found.severity, 0) + 1
                 self.fixable += found.fixable
             if len(self.due) <= _MOST_DUE and any(f.fixable for f in report.findings):
-                is_list = report.format in ("list", "requests")
-                self.due[public(report.target)] = "heal" if is_list else "repair"
+                verb = "heal" if report.format == "list" else "repair"
+                self.due[public(report.target)] = verb
             yield report
 
     def say(self, heal_options: str) -> int:

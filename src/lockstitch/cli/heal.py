@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from lockstitch.cli.terminal import CLEAN, FINDINGS
 from lockstitch.conversation.json_text import dump
 from lockstitch.dialects.recognize import confirm_dialect
 from lockstitch.errors import Unreadable, UsageError
+from lockstitch.formats.interface import DOCUMENT, LINES, recognize
 from lockstitch.sources.lists import (
     MessageDocument,
     encode_document,
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from lockstitch import Plan
 
 
+# So many records say whose they are.
+_HEAD = 100
 _MANY = (
     "it holds a request on every line: `lockstitch repair` repairs each of them in place, and heal "
     "takes one of them, in a file of its own"
@@ -52,6 +56,7 @@ def run(  # noqa: PLR0913 - one keyword an option
         document = read_document(target)
         if document.requests:
             raise Unreadable(_MANY)  # noqa: TRY301 - named below, like any other
+        _require_list(document)
         with limits_as_errors():
             named = confirm_dialect(document.value, dialect)
             plan = lockstitch.plan(document.value, named, model=model)
@@ -79,6 +84,18 @@ def run(  # noqa: PLR0913 - one keyword an option
         terminal.emit_json(shown)
     _print_summary(target, plan)
     return FINDINGS if plan.remaining else CLEAN
+
+
+def _require_list(document: MessageDocument) -> None:
+    """Raise Unreadable for a program's session: read as a list, most of its records would go."""
+    values = document.value[:_HEAD] if document.lines else [document.value]
+    kind = LINES if document.lines else DOCUMENT
+    form, _ = recognize(kind, os.path.basename(document.target), values)  # noqa: PTH119 - start-up time
+    if form is not None and form.name not in ("list", "requests"):
+        raise Unreadable(
+            f"it is a session of {form.title}, not a message list: `lockstitch repair` repairs it, "
+            "and `lockstitch export` writes its messages, healed"
+        )
 
 
 def _difference(document: MessageDocument, healed: object) -> bytes:

@@ -118,6 +118,8 @@ def run(request: RepairRequest) -> int:
         request = structs.replace(request, targets=[target], session=session)
     if request.branch is not None and request.output is None:
         raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
+    if request.output is not None and len(request.targets) > 1:
+        raise UsageError("-o takes the repaired copy of one session: give one target")
     if request.force and request.output is None:
         raise UsageError(
             "--force lets -o overwrite a file; a session that a program has open is never repaired"

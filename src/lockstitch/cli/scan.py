@@ -168,12 +168,15 @@ def start_workers(workers: int) -> Pool:
     """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
     from multiprocessing import get_context
 
-    # What is ignored while a process is started stays ignored in it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not hasattr(signal, "pthread_sigmask"):
+        return get_context("spawn").Pool(workers)
+    # What is blocked while a process is started stays blocked in it; here, a Ctrl-C that comes
+    # meanwhile is only late.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return get_context("spawn").Pool(workers)
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _scan_files(files: Sequence[str], workers: int | None) -> Iterator[Report]:

@@ -70,14 +70,11 @@ def _search_all(
                     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
                     stores = [one.path for one in stores_below(target)] if is_folder else []
                     found = resolve_sources(target, session=session)
-                for store in stores:
-                    from lockstitch import stored
-
-                    for match in stored.search(store, words, session):
-                        yield store, OWN, match
                 for source in found:
                     for match in listing.search(source, wanted):
                         yield source.path, source.format, match
+                for store in stores:
+                    yield from _search_store(store, words, session, failures)
             except UnknownFormat as error:
                 # files of others that lie in the known places are nobody's business
                 if targets:
@@ -85,6 +82,19 @@ def _search_all(
             except LockstitchError as error:
                 failures.append((target, error.message_with_session))
             advance(1)
+
+
+def _search_store(
+    store: str, words: str, session: str | None, failures: list[tuple[str, str]]
+) -> Iterator[Found]:
+    """Find matches in a Lockstitch store; damage in one does not end the search in others."""
+    from lockstitch import stored
+
+    try:
+        for match in stored.search(store, words, session):
+            yield store, OWN, match
+    except LockstitchError as error:
+        failures.append((store, error.message_with_session))
 
 
 def _print(found: Iterator[Found], most: int) -> None:

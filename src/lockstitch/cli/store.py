@@ -382,8 +382,8 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         terminal.emit(render.encode_json(target=public(target), **fields))
         return CLEAN
     terminal.note(
-        f"Deleted {render.target_name(done.session)}. `lockstitch vacuum` gives its room back, "
-        "and clears what the files may still hold of it."
+        f"Deleted {render.target_name(done.session)}. `lockstitch vacuum {pasted(public(target))}` "
+        "gives its room back, and clears what the files may still hold of it."
     )
     return CLEAN
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from lockstitch.cli import terminal
 from lockstitch.cli.render import STDIN, current_folder
 from lockstitch.cli.terminal import ProgressBar
-from lockstitch.errors import LockstitchError, UnknownFormat, Unreadable, UsageError
+from lockstitch.errors import (
+    LockstitchError,
+    UnknownFormat,
+    Unreadable,
+    UsageError,
+    reason_of,
+)
 from lockstitch.files import replace
 from lockstitch.files.read import ZSTD_MAGIC, read_file, read_head
 from lockstitch.formats.interface import DOCUMENT
@@ -100,10 +106,13 @@ def write_copy(
     sources: list[str | int] = [0]
     if target is not None and target != STDIN:
         sources = _files_of(path or target)
-    if data is None:
-        replace.require_new(output, force=force, sources=sources)
-    else:
-        replace.write_new(output, data, force=force, sources=sources)
+    try:
+        if data is None:
+            replace.require_new(output, force=force, sources=sources)
+        else:
+            replace.write_new(output, data, force=force, sources=sources)
+    except OSError as error:
+        raise UsageError(f"-o {output} cannot be written: {reason_of(error)}") from error
 
 
 def _files_of(target: str) -> list[str | int]:

@@ -25,7 +25,7 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
-from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.errors import LockstitchError, UsageError, reason_of
 from lockstitch.files import backup as backups
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
@@ -196,9 +196,10 @@ def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]
 
 def _report_failure(target: str, session: str | None, error: Exception) -> dict[str, Any]:
     label = target if session is None else render.SessionName(f"{public(target)}:{session}")
-    terminal.complain(f"{render.target_name(label)}: {error}")
+    reason = reason_of(error) if isinstance(error, OSError) else str(error)
+    terminal.complain(f"{render.target_name(label)}: {reason}")
     facts = {"target": public(target), "session": session}
-    return {**facts, "restored": None, "error": str(error)}
+    return {**facts, "restored": None, "error": reason}
 
 
 def _confirm(due: list[Backup]) -> bool:
@@ -355,7 +356,7 @@ def run_backups(  # noqa: PLR0913 - one keyword an option
         due = select_prunable(found, time.time(), older_than, keep)
         status = _prune_backups(due, yes=yes, as_json=as_json)
     else:
-        status = _list_all(found, as_json=as_json)
+        status = _list_all(found, targets, as_json=as_json)
     return FAILED if declined else status
 
 
@@ -411,7 +412,7 @@ def _quarantine(backup: Backup) -> list[dict[str, Any]]:
 # Listing
 
 
-def _list_all(found: Sequence[Backup], *, as_json: bool) -> int:
+def _list_all(found: Sequence[Backup], targets: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         terminal.emit(render.encode_json(backups=[backup_fields(backup) for backup in found]))
         return CLEAN
@@ -424,8 +425,9 @@ def _list_all(found: Sequence[Backup], *, as_json: bool) -> int:
     total = size(sum(map(backup_size, found)))
     counts = f"{several(len(found), 'backup')} of {several(files, 'file')}, {total}"
     terminal.note(f"{counts}. They hold all that the sessions held, secrets too.")
-    terminal.note(f"To look at one: lockstitch backups --show {backup_id(found[0])}")
-    terminal.note("To delete old ones: lockstitch backups --older-than 30d")
+    command = " ".join(["lockstitch backups", *map(pasted, targets)])
+    terminal.note(f"To look at one: {command} --show {backup_id(found[0])}")
+    terminal.note(f"To delete old ones: {command} --older-than 30d")
     return CLEAN
 
 
@@ -484,13 +486,15 @@ def _show_backup(
     for line in describe_backup(backup, time.time(), terminal.width(), full=full):
         terminal.say(line)
     own = operations.session_of(backup)
-    more = "" if own is None else f" --session {own}"
+    more = "" if own is None else f" --session {pasted(own)}"
+    # what an undo has kept is only found by its run
+    more += f" --run {backup.run}" if backups.is_undo(backup) else ""
+    where = pasted(backup.path)
     if backup.status != "undone":
-        terminal.note(f"To go back to it: lockstitch undo {pasted(backup.path)}{more}")
+        terminal.note(f"To go back to it: lockstitch undo {where}{more}")
     if backup.rows is None:
-        terminal.note(
-            f"To write it to a file: lockstitch backups --show {backup_id(backup)} -o FILE"
-        )
+        show = f"lockstitch backups {where} --show {backup_id(backup)} -o FILE"
+        terminal.note(f"To write it to a file: {show}")
     return CLEAN
 
 

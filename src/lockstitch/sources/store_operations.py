@@ -199,7 +199,9 @@ def address_of(target: str) -> str:
         return target
     place = place_of(target)
     if place is None:
-        raise UsageError(f"it is not a store; write its address: {KNOWN.rpartition(' or ')[0]}")
+        known = KNOWN.rpartition(" or ")[0]
+        error = UsageError(f"it is not there yet, or not a store; write its address: {known}")
+        raise error.about(public(target))
     return place.url
 
 
