@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 import lockstitch
-from lockstitch.conversation.pairing import NOWHERE, pair_messages
+from lockstitch.conversation.pairing import pair_messages
 from lockstitch.conversation.parts import TEXT, Part
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import new_dialect
@@ -32,7 +32,7 @@ class Gist:
 def gist(messages: list[Any], dialect: str) -> Gist:
     view = new_dialect(dialect.partition(":")[0])
     read = view.read(messages)
-    threads = pair_messages(read, view.layout, view)
+    paired = pair_messages(read, view.layout, view)
     texts = [
         (message.role, part.text.strip())
         for message in read
@@ -40,9 +40,9 @@ def gist(messages: list[Any], dialect: str) -> Gist:
         if part.kind == TEXT and part.text.strip()
     ]
     calls = []
-    for call, answer in zip(threads.calls, threads.pairing.answers, strict=True):
-        result = None if answer == NOWHERE else view.result_text(threads.results[answer]).strip()
-        calls.append((call.name, arguments(view, call), result))
+    for one in paired.calls:
+        result = None if one.answer is None else view.result_text(one.answer.part).strip()
+        calls.append((one.part.name, arguments(view, one.part), result))
     return Gist(texts, calls)
 
 

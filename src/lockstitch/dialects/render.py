@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from lockstitch.conversation.pairing import FLAT, NOWHERE, pair_messages
+from lockstitch.conversation.pairing import ANSWER, FLAT, Zone, pair_messages
 from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
@@ -147,11 +147,12 @@ class TurnReader:
         self.dialect = dialect
         self.list_key = list_key
         self.messages = dialect.read(raw)
-        self.threads = pair_messages(self.messages, dialect.layout, dialect)
-        self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
-        answers = self.threads.pairing.answers
-        self.answering = {id(self.threads.results[a]) for a in answers if a != NOWHERE}
+        paired = pair_messages(self.messages, dialect.layout, dialect)
+        self.calls = {id(one.part): one for one in paired.calls}
+        self.answering = {id(one.part) for one in paired.results if one.verdict == ANSWER}
         self.turns: list[NeutralTurn] = []
+        # the batch that the calls of the last turn belong to
+        self.zone: Zone | None = None
         self.gone: list[str] = []
 
     def run(self) -> list[NeutralTurn]:
@@ -184,24 +185,24 @@ class TurnReader:
 
     def _calling(self, pieces: list[Piece], parts: list[Part]) -> None:
         """Put calls into the turn they belong to: a batch may span several messages."""
-        zone = self.threads.call_zone[self.numbers[id(parts[0])]]
+        zone = self.calls[id(parts[0])].zone
         turn = self.turns[-1] if self.turns else NeutralTurn(USER, [])
-        continues = turn.zone == zone if turn.calls else self.dialect.layout == FLAT
+        continues = self.zone is zone if turn.calls else self.dialect.layout == FLAT
         if turn.role != ASSISTANT or not continues:
             turn = NeutralTurn(ASSISTANT, [])
             self.turns.append(turn)
-        turn.zone = zone
+        self.zone = zone
         turn.pieces += pieces
         for part in parts:
             self._note_signature(part)
             name = part.name or _NATURAL_NAMES.get(part.flavor, UNNAMED)
             call = NeutralCall(part.id or "", name, arguments_of(self.dialect, part))
             turn.calls.append(call)
-            answer = self.threads.pairing.answers[self.numbers[id(part)]]
-            if answer != NOWHERE:
-                result = self.threads.results[answer]
+            answer = self.calls[id(part)].answer
+            if answer is not None:
+                result = answer.part
                 pieces, failed = joined(self._carried(result)), is_failed(self.dialect, result)
-                turn.answers.append(NeutralResult(call, answer, pieces, failed))
+                turn.answers.append(NeutralResult(call, answer.order, pieces, failed))
 
     def _carried(self, part: Part) -> list[Piece]:
         """Return what a result carries: its blocks if it has some, else its text and its media."""

@@ -77,16 +77,12 @@ class NeutralResult(Struct):
 
 
 class NeutralTurn(Struct):
-    """What one side says at a time; calls stand behind the words, their answers behind the calls.
-
-    ``zone`` says which batch the calls belong to.
-    """
+    """What one side says at a time: words, then calls, then the answers to these."""
 
     role: str
     pieces: list[Piece]
     calls: list[NeutralCall] = []
     answers: list[NeutralResult] = []
-    zone: int = -1
 
 
 def text_turn(role: str, text: str) -> NeutralTurn:

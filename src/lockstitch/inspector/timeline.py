@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct, field, structs
 
 from lockstitch.conversation.pairing import ANSWER
-from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, Place
+from lockstitch.conversation.parts import ASSISTANT, RESULT, Place
 from lockstitch.dialects.base import as_json
 from lockstitch.formats.interface import COMPACTED, LEFT, LOST, Format, History, Transcript
 from lockstitch.formats.repair import place_in_store, plan_history
@@ -51,19 +51,17 @@ def messages_as_rows(
     """Return the messages of a history; one that holds nothing but answers is with its calls."""
     show = MessageTranscript(history.messages, history.dialect, marks)
     starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
-    call = result = 0
     for position, message in enumerate(show.view):
         anchors = [number for number in history.sources[position] if number >= 0]
-        verdicts = show.paired.pairing.verdicts
         is_folded = not message.flaw and all(
-            part.kind == RESULT and verdicts[result + number] == ANSWER
-            for number, part in enumerate(message.parts)
+            part.kind == RESULT and show.results[id(part)].verdict == ANSWER
+            for part in message.parts
         )
         if is_folded and message.parts:
             # nothing but answers, which stand with their calls
             yield PlacedRow(anchors, None)
         else:
-            parts = join_results(show.message(message, call, result))
+            parts = join_results(show.message(message))
             place = place_in_store(Place.in_list("messages", position), history, transcript)
             is_tool = message.role != ASSISTANT and message.has(RESULT)
             role = "tool" if is_tool else message.role
@@ -74,8 +72,6 @@ def messages_as_rows(
             row |= {"time": at} if isinstance(at, str) and len(at) < _LONGEST_TIME else {}
             row |= {"turn": starts[position]} if position in starts else {}
             yield PlacedRow(anchors, row)
-        call += sum(part.kind == CALL for part in message.parts)
-        result += sum(part.kind == RESULT for part in message.parts)
 
 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:

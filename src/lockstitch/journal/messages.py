@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from lockstitch.conversation.pairing import FLAT, GROUPED, NOWHERE, pair_messages
+from lockstitch.conversation.pairing import ANSWER, FLAT, GROUPED, pair_messages
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, SYSTEM, USER, Message, Part
 from lockstitch.dialects import script
 from lockstitch.dialects.base import Dialect, as_text
@@ -242,10 +242,9 @@ class _Import:
         self.keep_unpaired = keep_unpaired
         self.provider = provider
         self.messages = dialect.read(raw)
-        self.threads = pair_messages(self.messages, dialect.layout, dialect)
-        self.numbers = {id(call): number for number, call in enumerate(self.threads.calls)}
-        self.paired = set(self.threads.pairing.answers)
-        self.results = {id(part): number for number, part in enumerate(self.threads.results)}
+        paired = pair_messages(self.messages, dialect.layout, dialect)
+        self.answers = {id(one.part): one.answer for one in paired.calls}
+        self.answering = {id(one.part) for one in paired.results if one.verdict == ANSWER}
         self.out = Imported([], [], [], [])
 
     def run(self) -> Imported:
@@ -291,7 +290,7 @@ class _Import:
         """Return what of a part are the user's words: of a result nothing, if it has its call."""
         if part.kind != RESULT:
             return [part]
-        if self.results[id(part)] in self.paired:
+        if id(part) in self.answering:
             return []
         self.out.unpaired += 1
         if not self.keep_unpaired:
@@ -314,10 +313,10 @@ class _Import:
             self._finished(seq, index, call)
 
     def _finished(self, reply: int, index: int, call: Part) -> None:
-        answer = self.threads.pairing.answers[self.numbers[id(call)]]
-        if answer == NOWHERE:
+        answer = self.answers[id(call)]
+        if answer is None:
             return
-        part = self.threads.results[answer]
+        part = answer.part
         failed = is_failed(self.dialect, part)
         payload = self.dialect.payload(part)
         is_text = not isinstance(payload, list)

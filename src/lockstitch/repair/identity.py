@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lockstitch.conversation.pairing import NOWHERE
+from lockstitch.conversation.pairing import PairedCall
 from lockstitch.conversation.parts import CALL, REASONING, SERVER_CALL, SERVER_RESULT, Part
 from lockstitch.dialects.langchain import LangChain
 from lockstitch.repair.draft import RepairDraft
@@ -19,15 +19,13 @@ _UNNAMED = "unknown_tool"
 
 def fit_ids(draft: RepairDraft) -> None:
     """LS201 to LS205: give calls ids that are present, unique and well formed."""
-    paired = draft.case().paired
-    optional = draft.dialect.ids_are_optional
-    here = {part.id for part in paired.calls + paired.results if part.id}
+    case, optional = draft.case(), draft.dialect.ids_are_optional
+    here = {part.id for part in case.parts.calls + case.parts.results if part.id}
     minter = _Minter(draft, here | draft.origin.request.ids)
     renamed: dict[int, str] = {}
-    for number, call in enumerate(paired.calls):
-        verdict = minter.judge(call, paired.call_zone[number])
-        answer = paired.pairing.answers[number]
-        result = paired.results[answer] if answer != NOWHERE else None
+    for one in case.paired.calls:
+        call, verdict = one.part, minter.judge(one)
+        result = None if one.answer is None else one.answer.part
         if verdict is None:
             if result is not None and not result.id and call.id and not optional:
                 renamed[id(result)] = call.id
@@ -69,12 +67,13 @@ class _Minter:
         self.ids_are_optional = draft.dialect.ids_are_optional
         self.number = draft.origin.number
         self.taken = taken
-        self.seen: dict[str, int] = {}
+        self.seen: dict[str, PairedCall] = {}
         self.uses: dict[str, int] = {}
         self.pattern = re.compile(self.profile.id_pattern or r"(?s:.+)")
 
-    def judge(self, call: Part, zone: int) -> tuple[Rule, str] | None:
+    def judge(self, one: PairedCall) -> tuple[Rule, str] | None:
         """Return the rule a call's id breaks and its new id, or None if the id may stay."""
+        call = one.part
         if not call.id and self.ids_are_optional:
             return None
         if not call.id:
@@ -82,10 +81,11 @@ class _Minter:
         if self.profile.native_ids:
             return None
         before = self.seen.get(call.id)
-        self.seen[call.id] = zone
+        self.seen[call.id] = one
         self.uses[call.id] = self.uses.get(call.id, 0) + 1
-        if before is not None and (before == zone or self.profile.ids_unique):
-            rule = rules.REPEATED_CALL if before == zone else rules.REUSED_ID
+        is_same_turn = before is not None and before.zone is one.zone
+        if before is not None and (is_same_turn or self.profile.ids_unique):
+            rule = rules.REPEATED_CALL if is_same_turn else rules.REUSED_ID
             return rule, self._mint(f"{call.id}\0{self.uses[call.id]}", call.id)
         if self.profile.id_max and len(call.id) > self.profile.id_max:
             return rules.ID_LENGTH, self._mint(call.id, call.id[:16])
@@ -194,13 +194,12 @@ def _name_responses(draft: RepairDraft) -> None:
     unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
     if not unnamed:
         return
-    paired = draft.case().paired
     names: dict[int, str] = {}
-    for number, answer in enumerate(paired.pairing.answers):
-        result = paired.results[answer] if answer != NOWHERE else None
+    for one in draft.case().paired.calls:
+        result = None if one.answer is None else one.answer.part
         if result is None or id(result) not in unnamed:
             continue
-        names[id(result)] = paired.calls[number].name or _UNNAMED
+        names[id(result)] = one.part.name or _UNNAMED
         note = "a function response got the name of its call"
         draft.note(rules.TOOL_NAME, "rewritten", result, note)
     with_name = draft.dialect.with_name

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from lockstitch.conversation.pairing import ANSWER, DUPLICATE, FLAT, GROUPED, NOWHERE, Zone
+from lockstitch.conversation.pairing import (
+    ANSWER,
+    FLAT,
+    GROUPED,
+    PairedCall,
+    PairedResult,
+    Zone,
+)
 from lockstitch.conversation.parts import ASSISTANT, CALL, RESULT, USER, Message, Part
 from lockstitch.dialects.base import without_id
 from lockstitch.dialects.openai_responses import CALL_KINDS, OpenAIResponses
@@ -20,13 +27,13 @@ CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can
 def repair_pairs(draft: RepairDraft) -> None:
     """Pair calls and results; move, collapse, close and keep as text what needs it."""
     case = draft.case()
-    paired = case.paired
     # drop a call that repeats another of its turn to the letter and has no result of its own
-    seen: dict[tuple[int, str], Part] = {}
+    seen: dict[tuple[Zone | None, str], Part] = {}
     repeats: set[int] = set()
-    for number, call in enumerate(paired.calls):
-        first = seen.setdefault((paired.call_zone[number], call.id), call) if call.id else call
-        if first is call or paired.pairing.answers[number] != NOWHERE:
+    for one in case.paired.calls:
+        call = one.part
+        first = seen.setdefault((one.zone, call.id), call) if call.id else call
+        if first is call or one.answer is not None:
             continue
         try:
             # but for the item ids by which a provider may tell them apart
@@ -54,67 +61,52 @@ class _PairRepair:
         self.draft = draft
         self.case = case
         self.paired = self.case.paired
-        self.calls_of: dict[int, list[int]] = {}
-        for number, zone in enumerate(self.paired.call_zone):
-            self.calls_of.setdefault(zone, []).append(number)
-        self.result_number = {id(part): n for n, part in enumerate(self.paired.results)}
+        self.calls_of: dict[Zone | None, list[PairedCall]] = {}
+        for call in self.paired.calls:
+            self.calls_of.setdefault(call.zone, []).append(call)
+        self.results = {id(one.part): one for one in self.paired.results}
         self.placed: dict[int, list[Part]] = {}
         self.taken: set[int] = set()
         self.reused: set[int] = set()
         self.as_text: dict[int, list[Part]] = {}
-        self.heads: dict[int, set[int]] = {}
-        self.wedges: dict[int, int] = {}
-        self.answered = {
-            zone
-            for zone, answer in zip(self.paired.call_zone, self.paired.pairing.answers, strict=True)
-            if answer != NOWHERE
-        }
+        self.heads: dict[Zone, set[int]] = {}
+        self.wedges: dict[Zone, int] = {}
+        self.answered = {call.zone for call in self.paired.calls if call.answer is not None}
 
     def repair(self) -> None:
         """Decide what happens to every part, then lay the messages out anew."""
         if self.paired.results:
             self._judge_results()
         # the zones whose results are missing, displaced, scattered or mixed with others
-        paired, pairing = self.paired, self.paired.pairing
-        zones = {
-            zone
-            for zone, answer in zip(paired.call_zone, pairing.answers, strict=True)
-            if answer == NOWHERE or answer in pairing.displaced
-        }
-        layout = self.case.profile.layout
+        paired, layout = self.paired, self.case.profile.layout
+        due = {c.zone for c in paired.calls if c.answer is None or c.answer.is_displaced}
         if layout == GROUPED and paired.results:
             messages = self.draft.messages
-            zones.update(
-                n for n, zone in enumerate(paired.zones) if rules.is_scattered(messages, zone)
-            )
+            due.update(zone for zone in paired.zones if rules.is_scattered(messages, zone))
         elif layout not in (GROUPED, FLAT):
-            zones.update(
-                zone
-                for zone, result in zip(paired.result_zone, paired.results, strict=True)
-                if id(result) in self.as_text
-            )
-        for number in sorted(zones - {NOWHERE}):
-            self._place_batch(self.paired.zones[number], self.calls_of.get(number, []))
+            due.update(one.zone for one in paired.results if id(one.part) in self.as_text)
+        for zone in paired.zones:
+            if zone in due:
+                self._place_batch(zone, self.calls_of.get(zone, []))
         if self.taken or self.as_text or self.placed:
             grouped = self.case.profile.layout == GROUPED
             laid: list[Message] = []
             pending: list[Part] = []
-            where = list(zip(paired.results, paired.result_at, strict=True))
             messages = self.draft.messages
-            holders = set(paired.result_at)
+            holders = {one.position for one in paired.results}
             # a result that was alone in its message takes that along
             homes = {
-                id(result): messages[position]
-                for result, position in where
-                if id(result) in self.taken and len(messages[position].parts) == 1
+                id(one.part): messages[one.position]
+                for one in paired.results
+                if id(one.part) in self.taken and len(messages[one.position].parts) == 1
             }
             # the messages some part of which moves, goes or becomes text
             touched = {
-                position
-                for result, position in where
-                if id(result) in self.taken or id(result) in self.as_text
+                one.position
+                for one in paired.results
+                if id(one.part) in self.taken or id(one.part) in self.as_text
             }
-            if any(id(call) in self.as_text for call in paired.calls):
+            if any(id(call.part) in self.as_text for call in paired.calls):
                 touched.update(range(len(messages)))
             for position, message in enumerate(self.draft.messages):
                 reused = id(message) in self.reused
@@ -140,25 +132,21 @@ class _PairRepair:
             self.draft.messages[:] = laid
 
     def _judge_results(self) -> None:
-        pairing = self.paired.pairing
         leans = self.case.leans_on_stored_state
         repeated = rules.repeated_orphans(self.case) if leans else set()
-        for number, result in enumerate(self.paired.results):
-            verdict = pairing.verdicts[number]
-            if verdict == ANSWER:
+        for one in self.paired.results:
+            if one.verdict == ANSWER:
                 continue
-            if verdict == DUPLICATE:
-                self._judge_duplicate(number, result)
-            elif number in repeated:
-                self._keep_as_text(rules.DUPLICATE_RESULT, result, SECOND_LABEL)
+            if one.answer is not None:
+                self._judge_duplicate(one, one.answer.part)
+            elif one in repeated:
+                self._keep_as_text(rules.DUPLICATE_RESULT, one.part, SECOND_LABEL)
             elif not leans:
-                self._keep_as_text(rules.ORPHAN_RESULT, result, ORPHAN_LABEL)
+                self._keep_as_text(rules.ORPHAN_RESULT, one.part, ORPHAN_LABEL)
 
-    def _judge_duplicate(self, number: int, result: Part) -> None:
-        pairing = self.paired.pairing
-        answer = self.paired.results[pairing.answers[pairing.owners[number]]]
-        masked = number in pairing.masked
-        rule = rules.MASKED_RESULT if masked else rules.DUPLICATE_RESULT
+    def _judge_duplicate(self, duplicate: PairedResult, answer: Part) -> None:
+        result = duplicate.part
+        rule = rules.MASKED_RESULT if duplicate.is_masking else rules.DUPLICATE_RESULT
         dialect = self.draft.dialect
         # a placeholder may hold a part of the real output
         stands_in = dialect.is_placeholder(result) and (
@@ -190,27 +178,25 @@ class _PairRepair:
         note = f"the result for {label(result)} was kept as labelled text"
         draft.note(rule, "rewritten", result, note)
 
-    def _place_batch(self, zone: Zone, calls: list[int]) -> None:
+    def _place_batch(self, zone: Zone, calls: list[PairedCall]) -> None:
         """Place the results of one batch behind its calls.
 
         They come in the order of the calls if one is added or moved in, else as they stood.
         """
         draft, flat = self.draft, self.case.profile.layout == FLAT
-        answers, displaced = self.paired.pairing.answers, self.paired.pairing.displaced
-        moved = any(answers[number] in displaced for number in calls)
+        moved = any(one.answer is not None and one.answer.is_displaced for one in calls)
         results: list[Part] = []
-        for number in calls:
-            call, answer = self.paired.calls[number], answers[number]
-            if flat and answer != NOWHERE and answer not in displaced:
-                continue
-            if answer != NOWHERE:
-                results.append(self._result_for(number, answer))
+        for one in calls:
+            call, answer = one.part, one.answer
+            if answer is not None:
+                if not flat or answer.is_displaced:
+                    self._take(call, answer, zone)
+                    results.append(answer.part)
                 continue
             # answer an open call with a neutral result, or make it text if none can be made
             waits = call.id in self.case.waiting
             result = draft.dialect.answer(call, WAITING if waits else UNKNOWN_OUTCOME)
-            partial = self.paired.call_zone[number] in self.answered
-            rule = rules.PARTIAL_BATCH if partial else rules.ORPHAN_CALL
+            rule = rules.PARTIAL_BATCH if zone in self.answered else rules.ORPHAN_CALL
             if result is None:
                 text = draft.dialect.text_part(CALL_LABEL.format(id=label(call)), ASSISTANT)
                 text.home, text.at = call.home, call.at
@@ -221,46 +207,40 @@ class _PairRepair:
             note = f"{state} {label(call)} was answered with a neutral result"
             draft.note(rule, "inserted", call, note)
             results.append(result)
-        if not moved and all(id(result) in self.result_number for result in results):
-            results.sort(key=lambda result: self.result_number[id(result)])
+        if not moved and all(id(result) in self.results for result in results):
+            results.sort(key=lambda result: self.results[id(result)].order)
         if results:
             self.placed[zone.caller] = results
 
-    def _result_for(self, number: int, answer: int) -> Part:
-        """Return the result of a call, taken from where it stands."""
-        draft, call = self.draft, self.paired.calls[number]
-        result = self.paired.results[answer]
+    def _take(self, call: Part, answer: PairedResult, zone: Zone) -> None:
+        """Take the result of a call from where it stands."""
+        draft, result = self.draft, answer.part
         self.taken.add(id(result))
-        if answer in self.paired.pairing.displaced:
+        if answer.is_displaced:
             note = f"the result of call {label(call)} was moved to its call"
             draft.note(rules.DISPLACED_RESULT, "moved", result, note)
-        elif self.case.profile.layout == GROUPED and self._is_scattered(number, result):
+        elif self.case.profile.layout == GROUPED and self._is_scattered(zone, result):
             note = f"the result of call {label(call)} was put first, with the others"
-            zone = self.paired.zones[self.paired.call_zone[number]]
             # the first message of a zone that holds anything but results
-            if zone.caller not in self.wedges:
-                self.wedges[zone.caller] = rules.first_wedge(self.draft.messages, zone)
-            wedged = self.paired.result_at[answer] > self.wedges[zone.caller]
+            if zone not in self.wedges:
+                self.wedges[zone] = rules.first_wedge(draft.messages, zone)
+            wedged = answer.position > self.wedges[zone]
             rule = rules.DISPLACED_RESULT if wedged else rules.RESULT_LAYOUT
             draft.note(rule, "moved", result, note)
-        return result
 
-    def _is_scattered(self, number: int, result: Part) -> bool:
+    def _is_scattered(self, zone: Zone, result: Part) -> bool:
         """Whether a result is not among those that head its zone with nothing between them."""
-        at = self.paired.call_zone[number]
-        if at not in self.heads:
-            zone = self.paired.zones[at]
+        if zone not in self.heads:
             parts = self.draft.messages[zone.start].parts if zone.stop > zone.start else []
-            heads = parts[: len(self.calls_of[at])]
-            self.heads[at] = {id(part) for part in heads if part.kind == RESULT}
-        return id(result) not in self.heads[at]
+            heads = parts[: len(self.calls_of[zone])]
+            self.heads[zone] = {id(part) for part in heads if part.kind == RESULT}
+        return id(result) not in self.heads[zone]
 
     def _message_with(self, results: list[Part]) -> Message:
         """Return the message that held just these results, whole, or a new one."""
-        paired = self.paired
-        first = self.result_number.get(id(results[0]))
+        first = self.results.get(id(results[0]))
         if first is not None:
-            message = self.draft.messages[paired.result_at[first]]
+            message = self.draft.messages[first.position]
             if [id(part) for part in message.parts] == [id(result) for result in results]:
                 self.reused.add(id(message))
                 return message
@@ -317,12 +297,11 @@ def match_output_kinds(draft: RepairDraft) -> None:
     dialect = draft.dialect
     if not isinstance(dialect, OpenAIResponses):
         return
-    paired = draft.case().paired
-    for call, answer in zip(paired.calls, paired.pairing.answers, strict=True):
-        result = paired.results[answer] if answer != NOWHERE else None
-        if result is None or result.flavor in CALL_KINDS[call.flavor].outputs:
+    for one in draft.case().paired.calls:
+        if one.answer is None or one.answer.part.flavor in CALL_KINDS[one.part.flavor].outputs:
             continue
-        message = draft.messages[paired.result_at[answer]]
+        call, result = one.part, one.answer.part
+        message = draft.messages[one.answer.position]
         draft.set_aside(rules.OUTPUT_KIND, result, result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:

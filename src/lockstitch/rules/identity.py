@@ -11,7 +11,7 @@ import msgspec
 
 from lockstitch.conversation import json_text
 from lockstitch.conversation.json_text import dump
-from lockstitch.conversation.pairing import NOWHERE
+from lockstitch.conversation.pairing import PairedCall
 from lockstitch.conversation.parts import (
     CALL,
     OTHER,
@@ -239,10 +239,10 @@ TOOL_NAME = rule(
 def call_ids(case: Case) -> Iterator[Finding]:
     """LS201 to LS205."""
     profile = case.profile
-    paired = case.paired
     pattern = re.compile(profile.id_pattern) if profile.id_pattern else None
-    seen: dict[str, int] = {}
-    for call, zone in zip(paired.calls, paired.call_zone, strict=True):
+    seen: dict[str, PairedCall] = {}
+    for one in case.paired.calls:
+        call = one.part
         if not call.id:
             if not case.dialect.ids_are_optional:
                 yield case.find(MISSING_ID, call, "a call has no id")
@@ -250,9 +250,9 @@ def call_ids(case: Case) -> Iterator[Finding]:
         if profile.native_ids:
             continue
         before = seen.get(call.id)
-        seen[call.id] = zone
-        if before is not None and (before == zone or profile.ids_unique):
-            is_same_turn = before == zone
+        seen[call.id] = one
+        is_same_turn = before is not None and before.zone is one.zone
+        if before is not None and (is_same_turn or profile.ids_unique):
             rule_ = REPEATED_CALL if is_same_turn else REUSED_ID
             where = "appears twice in one turn" if is_same_turn else "was used in an earlier turn"
             yield case.find(rule_, call, f"call id {shown(call.id)} {where}", id=call.id)
@@ -279,10 +279,9 @@ def server_ids(case: Case) -> Iterator[Finding]:
 @finder(MISSING_ID, having=(RESULT,))
 def result_ids(case: Case) -> Iterator[Finding]:
     """LS203 for results that name no call, but stand where only one can be meant."""
-    pairing = case.paired.pairing
-    for result, owner in zip(case.paired.results, pairing.owners, strict=True):
-        if not result.id and owner != NOWHERE and case.paired.calls[owner].id:
-            yield case.find(MISSING_ID, result, "a result does not name its call")
+    for one in case.paired.results:
+        if not one.part.id and one.call is not None and one.call.id:
+            yield case.find(MISSING_ID, one.part, "a result does not name its call")
 
 
 @finder(ITEM_ID)

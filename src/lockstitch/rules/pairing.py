@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstitch.conversation.pairing import DUPLICATE, GROUPED, NOWHERE, ORPHAN, Zone
+from lockstitch.conversation.pairing import DUPLICATE, GROUPED, ORPHAN, PairedResult, Zone
 from lockstitch.conversation.parts import (
     ASSISTANT,
     CALL,
@@ -242,17 +242,13 @@ TWO_RECORDS = rule(
 @finder(ORPHAN_CALL, PARTIAL_BATCH, having=(CALL,))
 def open_calls(case: Case) -> Iterator[Finding]:
     """LS101 and LS102."""
-    paired = case.paired
-    answers = paired.pairing.answers
-    if NOWHERE not in answers:
-        return
-    answered = {
-        zone for zone, answer in zip(paired.call_zone, answers, strict=True) if answer != NOWHERE
-    }
-    for number, call in enumerate(paired.calls):
-        if answers[number] != NOWHERE or call.id in case.waiting:
+    calls = case.paired.calls
+    answered = {one.zone for one in calls if one.answer is not None}
+    for one in calls:
+        call = one.part
+        if one.answer is not None or call.id in case.waiting:
             continue
-        kind = PARTIAL_BATCH if paired.call_zone[number] in answered else ORPHAN_CALL
+        kind = PARTIAL_BATCH if one.zone in answered else ORPHAN_CALL
         text = f"call {label(call)} has no result"
         if kind is PARTIAL_BATCH:
             text += ", although the other calls in its batch do"
@@ -264,42 +260,42 @@ def open_calls(case: Case) -> Iterator[Finding]:
 @finder(ORPHAN_RESULT, DUPLICATE_RESULT, MASKED_RESULT, having=(RESULT,))
 def unpaired_results(case: Case) -> Iterator[Finding]:
     """LS103, LS106 and LS107."""
-    pairing = case.paired.pairing
     repeated = repeated_orphans(case) if case.leans_on_stored_state else set()
-    for number, result in enumerate(case.paired.results):
-        verdict = pairing.verdicts[number]
-        if verdict == ORPHAN and case.leans_on_stored_state:
-            if number in repeated:
+    latest: dict[str | None, Part] = {}
+    for one in case.paired.results:
+        result = one.part
+        if one.verdict == ORPHAN and case.leans_on_stored_state:
+            if one in repeated:
                 text = f"call {label(result)} is answered again"
                 yield case.find(DUPLICATE_RESULT, result, text, id=result.id)
-        elif verdict == ORPHAN:
+        elif one.verdict == ORPHAN:
             text = f"result for {label(result)} answers no call in this list"
             yield case.find(ORPHAN_RESULT, result, text, id=result.id)
-        elif verdict == DUPLICATE:
-            yield _repeated(case, number, result)
+        elif one.verdict == DUPLICATE:
+            yield _repeated(case, one, latest.get(result.id, result))
+        latest[result.id] = result
 
 
-def repeated_orphans(case: Case) -> set[int]:
+def repeated_orphans(case: Case) -> set[PairedResult]:
     """Return the results that answer a call out of our sight for the second time."""
     seen: set[str | None] = set()
-    repeated: set[int] = set()
-    for number, result in enumerate(case.paired.results):
-        if case.paired.pairing.verdicts[number] != ORPHAN:
+    repeated: set[PairedResult] = set()
+    for one in case.paired.results:
+        if one.verdict != ORPHAN:
             continue
-        if result.id in seen:
-            repeated.add(number)
-        seen.add(result.id)
+        if one.part.id in seen:
+            repeated.add(one)
+        seen.add(one.part.id)
     return repeated
 
 
-def _repeated(case: Case, number: int, result: Part) -> Finding:
-    real = case.paired.pairing.masked.get(number)
+def _repeated(case: Case, one: PairedResult, before: Part) -> Finding:
+    """Make the finding on a duplicate; ``before`` is the result with its id that precedes it."""
+    result, real = one.part, one.answer if one.is_masking else None
+    other = before if real is None else real.part
     if real is None:
-        earlier = [part for part in case.paired.results[:number] if part.id == result.id]
-        other = earlier[-1] if earlier else result
         kind, text = DUPLICATE_RESULT, f"call {label(result)} is answered again"
     else:
-        other = case.paired.results[real]
         kind, text = MASKED_RESULT, f"a placeholder answers call {label(result)}, its real result "
         text += f"is at {case.place(other)}"
     first, last = sorted((result, other), key=lambda part: (part.home, part.at))
@@ -316,11 +312,9 @@ def _repeated(case: Case, number: int, result: Part) -> Finding:
 @finder(DISPLACED_RESULT, having=(RESULT,))
 def displaced_results(case: Case) -> Iterator[Finding]:
     """LS104 for results outside their zone."""
-    paired = case.paired
-    for number in sorted(paired.pairing.displaced):
-        result = paired.results[number]
-        call = paired.calls[paired.pairing.owners[number]]
-        yield _displaced(case, call, result)
+    for one in case.paired.results:
+        if one.is_displaced and one.call is not None:
+            yield _displaced(case, one.call, one.part)
 
 
 def _displaced(case: Case, call: Part, result: Part) -> Finding:
@@ -340,9 +334,8 @@ def scattered_results(case: Case) -> Iterator[Finding]:
     if case.profile.layout != GROUPED:
         return
     scattered = [zone for zone in case.paired.zones if is_scattered(case.messages, zone)]
-    paired = case.paired
-    pairs = zip(paired.calls, paired.pairing.answers, strict=True) if scattered else ()
-    calls = {id(paired.results[answer]): call for call, answer in pairs if answer != NOWHERE}
+    answered = (one for one in (case.paired.calls if scattered else ()) if one.answer is not None)
+    calls = {id(one.answer.part): one.part for one in answered if one.answer is not None}
     for zone in scattered:
         first = case.messages[zone.holders[0]]
         wedged = False
@@ -458,11 +451,10 @@ def _fits_server(call: Part, result: Part) -> bool:
 @finder(OUTPUT_KIND, having=(RESULT,))
 def output_kinds(case: Case) -> Iterator[Finding]:
     """LS109."""
-    paired = case.paired
-    for call, answer in zip(paired.calls, paired.pairing.answers, strict=True):
-        if answer == NOWHERE:
+    for one in case.paired.calls:
+        if one.answer is None:
             continue
-        result = paired.results[answer]
+        call, result = one.part, one.answer.part
         if result.flavor not in CALL_KINDS[call.flavor].outputs:
             text = f"{call.flavor} {label(call)} is answered by a {result.flavor}"
             kind = call.flavor.replace("_", " ")
@@ -472,7 +464,7 @@ def output_kinds(case: Case) -> Iterator[Finding]:
 @finder(TEXT_AFTER_CALL, having=(TEXT_BEHIND_CALL,))
 def text_after_call(case: Case) -> Iterator[Finding]:
     """LS110."""
-    seen = NOWHERE
+    seen: int | None = None
     for call in case.parts.calls:
         message = case.messages[call.home]
         if call.home == seen:

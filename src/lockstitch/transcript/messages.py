@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.json_text import is_index
-from lockstitch.conversation.pairing import ANSWER, NOWHERE, ORPHAN, PairedCalls, pair_messages
+from lockstitch.conversation.pairing import ANSWER, ORPHAN, pair_messages
 from lockstitch.conversation.parts import (
     ASSISTANT,
     BROKEN,
@@ -287,7 +287,9 @@ class MessageTranscript:
         self.dialect: Dialect = new_dialect(profile.dialect)
         self.view = self.dialect.read(messages)
         self.key = profile.list_key
-        self.paired: PairedCalls = pair_messages(self.view, profile.layout, self.dialect)
+        paired = pair_messages(self.view, profile.layout, self.dialect)
+        self.answers = {id(one.part): one.answer for one in paired.calls}
+        self.results = {id(one.part): one for one in paired.results}
         self.by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
         # marks that are in no message
         self.elsewhere: list[Finding] = []
@@ -313,18 +315,15 @@ class MessageTranscript:
 
     def body(self, turns: Mapping[int, int] | None = None) -> Iterator[ShownPart]:
         """Return the chosen messages; ``turns`` numbers those before which a turn is headed."""
-        call = result = 0
         for position, message in enumerate(self.view):
             if position in self.chosen:
                 if turns and position in turns:
                     place = str(Place.in_list(self.key, position))
                     yield {"kind": "turn", "number": turns[position], "place": place}
-                yield from self.message(message, call, result)
-            call += sum(part.kind == CALL for part in message.parts)
-            result += sum(part.kind == RESULT for part in message.parts)
+                yield from self.message(message)
 
-    def message(self, message: Message, call: int, result: int) -> Iterator[ShownPart]:
-        """Yield one message; ``call`` and ``result`` number its first ones in the whole list."""
+    def message(self, message: Message) -> Iterator[ShownPart]:
+        """Yield one message."""
         marks = self._marks(message)
         notes = list(margin_notes(message))
         yield from notes
@@ -335,11 +334,9 @@ class MessageTranscript:
         for part in message.parts:
             found = marks.pop(part.at, [])
             if part.kind == CALL:
-                yield from self._call(part, call, found)
-                call += 1
+                yield from self._call(part, found)
             elif part.kind == RESULT:
-                yield from self._result(part, result, found)
-                result += 1
+                yield from self._result(part, found)
             else:
                 yield from self._part(message, part, is_marked=bool(found))
                 yield from map(mark_part, found)
@@ -377,10 +374,10 @@ class MessageTranscript:
         elif any(part is twin for twin in unlisted_twins(message)):
             yield call_part(self.dialect, part)
 
-    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
+    def _call(self, part: Part, found: Sequence[Finding]) -> Iterator[ShownPart]:
         yield call_part(self.dialect, part)
-        answer = self.paired.pairing.answers[number]
-        if answer == NOWHERE:
+        answer = self.answers[id(part)]
+        if answer is None:
             codes = [finding for finding in found if finding.code in _NO_RESULT]
             broken = codes[0].code if codes else None
             more = {"broken": broken, "call": part.id}
@@ -388,19 +385,17 @@ class MessageTranscript:
             yield from (mark_part(one, is_in_title=True) for one in codes)
             yield from (mark_part(one, "   ") for one in found if one not in codes)
             return
-        result = self.paired.results[answer]
-        where = ""
-        if answer in self.paired.pairing.displaced:
+        result, where = answer.part, ""
+        if answer.is_displaced:
             where = f", from {Place.in_list(self.key, result.home, result.at)}"
         home = self._marks(self.view[result.home]).get(result.at, [])
         yield self._answer(result, "result", where)
         yield from (mark_part(one, "   ") for one in (*found, *home))
 
-    def _result(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
+    def _result(self, part: Part, found: Sequence[Finding]) -> Iterator[ShownPart]:
         """Yield a result that stands under no call shown here."""
-        pairing = self.paired.pairing
-        verdict, owner = pairing.verdicts[number], pairing.owners[number]
-        call = self.paired.calls[owner] if owner != NOWHERE else None
+        paired = self.results[id(part)]
+        verdict, call = paired.verdict, paired.call
         if verdict == ANSWER and call is not None and call.home in self.chosen:
             return
         name = call.name if call and call.name else "a call"
@@ -629,25 +624,26 @@ class _ReplyTranscript(MessageTranscript):
         replaced: set[tuple[int, int]],
     ) -> None:
         super().__init__(messages, dialect, {})
-        self.calls = calls
+        # what became of each call, in the order of the reply
+        self.ends = dict(zip(self.answers, calls, strict=False))
         self.replaced = replaced
 
-    def _call(self, part: Part, number: int, found: Sequence[Finding]) -> Iterator[ShownPart]:
-        call = self.calls[number] if number < len(self.calls) else None
+    def _call(self, part: Part, found: Sequence[Finding]) -> Iterator[ShownPart]:
+        call = self.ends.get(id(part))
         if call is None:
-            yield from super()._call(part, number, found)
+            yield from super()._call(part, found)
             return
         attempts = f"attempt {call.attempts}" if call.attempts > 1 else ""
         yield call_part(self.dialect, part, attempts)
         word = describe_end(call)
-        answer = self.paired.pairing.answers[number]
-        if word or answer == NOWHERE:
+        answer = self.answers[id(part)]
+        if word or answer is None:
             closed = {"title": word or "no result", "text": ""}
             yield {"kind": "answer", "state": "closed", **closed}
             return
         late = (call.reply, call.index) in self.replaced
         title = "late result" if late else "result"
-        yield self._answer(self.paired.results[answer], title, "")
+        yield self._answer(answer.part, title, "")
 
 
 def describe_end(call: CallState) -> str:
