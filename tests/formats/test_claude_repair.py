@@ -353,6 +353,25 @@ def test_lines_in_reverse_keep_the_order_of_their_parents(tmp_path: Path, layout
     assert home.run("check", path).status == 0
 
 
+def test_an_older_line_that_comes_last_gets_a_time_and_no_other_does(tmp_path: Path) -> None:
+    book = opened(Book("older_last", "linear"))
+    book.ask("Run both.")
+    turn = book.say("I run both.", "the build", "the tests")
+    orphan = book.result("toolu_01nobodycalledthis00000", book.words("late output"), None)
+    book.wait(60)
+    answers = [book.answer(call, "done") for call in turn.calls]
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    assert home.here("repair", "--yes", path).status == 0
+    before, times = (
+        {r["uuid"]: r["timestamp"] for r in map(json.loads, lines) if "uuid" in r}
+        for lines in (book.lines(), path.read_bytes().splitlines())
+    )
+    late = times.pop(orphan["uuid"])
+    assert before.pop(orphan["uuid"]) < answers[-1]["timestamp"] < late
+    assert times == before
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"\0\0\0", b"not a session", b"{}\n"], ids=repr)
 @pytest.mark.parametrize("command", ["check", "repair"])
 def test_what_is_no_session_is_refused_and_left_alone(

@@ -300,12 +300,14 @@ class ClaudeWriteBack:
         if top is None:
             return
         last = speakers[-1]
-        if last.number == NEW:
+        end = time_of(last.record.value)
+        # An older line that comes last now is the one to change, not all that it was put behind.
+        is_moved = last.number < max(unit.number for unit in speakers[:-1])
+        if last.number == NEW or (is_moved and (end is None or end <= top)):
             # 2.1.50 goes on at the newest line of all, notes of progress included.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
             return
-        end = time_of(last.record.value)
         for unit in speakers[:-1]:
             time = time_of(unit.record.value) if unit.touched and end is not None else None
             if end is not None and time is not None and time >= end:
