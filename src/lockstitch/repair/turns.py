@@ -136,6 +136,8 @@ def merge_neighbours(draft: RepairDraft) -> None:
             before.raw = dict(before.raw) if isinstance(before.raw, dict) else before.raw
             is_own = True
         _keep_fields(draft, before, message)
+        if message.index >= 0 and not 0 <= before.index < message.index:
+            before.index = message.index  # a new or late result joins it, not the other way round
         before.parts += message.parts
         calls = calls or message.has(CALL)
     draft.messages[:] = merged

@@ -427,6 +427,8 @@ def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
     if not isinstance(kwargs, dict) or not isinstance(kwargs.get("tool_calls"), list):
         return
     known = {part.id for part in calls}
-    kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
+    copies = [c for c in kwargs["tool_calls"] if isinstance(c, dict)]
+    # the id of a copy may be anything, also a list
+    kept = [c for c in copies if isinstance(c.get("id"), str | None) and c.get("id") in known]
     if len(kept) != len(kwargs["tool_calls"]):
         fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}

@@ -195,8 +195,7 @@ class ClaudeWriteBack:
             usage = {"input_tokens": 0, "output_tokens": 0}
             message |= {"content": content, "stop_reason": "end_turn", "usage": usage}
         value["message"] = {**message, "content": content}
-        self.minted += 1
-        value["uuid"] = derived_uuid(self.session, str(near.get("uuid")), str(self.minted))
+        value["uuid"] = self._new_uuid(str(near.get("uuid")))
         value["timestamp"] = near.get("timestamp")
         if part.get("type") == "tool_result":
             text = part.get("content") if type(part.get("content")) is str else ""
@@ -206,6 +205,14 @@ class ClaudeWriteBack:
             value |= {"sourceToolAssistantUUID": source} if source else {}
         value |= {key: near[key] for key in _BEHIND if key in near}
         return ClaudeUnit(new_record("", value), touched=True)
+
+    def _new_uuid(self, near: str) -> str:
+        """Make the uuid of a line, not that of a line that an earlier round of this repair made."""
+        while True:
+            self.minted += 1
+            made = derived_uuid(self.session, near, str(self.minted))
+            if made not in self.chain.graph.by_id:
+                return made
 
     def _with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
         """Put the control lines of the chain back behind the lines they follow."""
@@ -300,12 +307,14 @@ class ClaudeWriteBack:
         if top is None:
             return
         last = speakers[-1]
-        if last.number == NEW:
+        end = time_of(last.record.value)
+        # An older line that comes last now is the one to change, not all that it was put behind.
+        is_moved = last.number < max(unit.number for unit in speakers[:-1])
+        if last.number == NEW or (is_moved and (end is None or end <= top)):
             # 2.1.50 goes on at the newest line of all, notes of progress included.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
             return
-        end = time_of(last.record.value)
         for unit in speakers[:-1]:
             time = time_of(unit.record.value) if unit.touched and end is not None else None
             if end is not None and time is not None and time >= end:
