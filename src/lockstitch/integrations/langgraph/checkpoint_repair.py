@@ -21,6 +21,7 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.interface import new_finding
 from lockstitch.formats.langgraph.decisions import (
     BREAKPOINT,
+    QUESTION,
     add_ids,
     change_channels,
     count_steps,
@@ -282,6 +283,8 @@ class CheckpointRepair:
         # that work on the conversation itself: called again, they go on from there.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
+        # Whether a subgraph asks a person, of which this checkpoint has not been told yet.
+        self.asks_below = False
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
@@ -419,7 +422,9 @@ class CheckpointRepair:
     ) -> NewCheckpoint | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
-        if self.applied is not None and not self.work.asking:
+        if self.asks_below:
+            report.paused = QUESTION
+        elif self.applied is not None and not self.work.asking:
             # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
             report.paused = BREAKPOINT if self.applied.paused else ""
         else:

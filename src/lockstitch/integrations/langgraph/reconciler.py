@@ -274,11 +274,13 @@ class Reconciler:
     ) -> Steps[None]:
         """Take what unfinished subgraphs of single calls have into the conversations above them.
 
-        Those that are at work below a checkpoint that waits for a person go on from there.
+        Those that are at work below a checkpoint that waits for a person go on from there, and so
+        do all of them if one asks: its question is stored above once its other tasks have ended.
         """
         waits = bool(task.work.asking) and not self.force
         if task.is_workflow or waits or not pending_writes.triggers(task.stored):
             return
+        children: list[tuple[str, str, CheckpointRepair]] = []
         for node, space in (yield from self._unfinished(task, config, graph)):
             place = _at(config, space)
             saved = yield from self._load(place)
@@ -289,10 +291,15 @@ class Reconciler:
             if isinstance(child, Reconciled):
                 continue
             yield from self._take_over_subgraphs(child, place, below)
+            task.asks_below |= child.asks_below or bool(child.work.asking)
             self._apply(child, below)
             child.open_calls()
             for one in child.channels.values():
                 one.align()
+            children.append((node, space, child))
+        if task.asks_below and not self.force:
+            return
+        for node, space, child in children:
             initial = yield from self._initial_ids(child)
             task.take_over(node, space, child, initial)
 

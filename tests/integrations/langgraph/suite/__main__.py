@@ -1,10 +1,12 @@
 """Run LangGraph's own tests with our checkpointers, and compare with LangGraph's.
 
     python -m tests.integrations.langgraph.suite CHECKOUT [--with saver] [--with guard] [-k WORDS]
+        [--postgres]
 
 CHECKOUT is a checkout of LangGraph's repository, near the version that is installed. Nothing is
-written to it. Exit status 1: a test passes with LangGraph's own saver and fails with ours, and is
-not one of those in ``excused.toml``; or one of those passes.
+written to it. With ``--postgres`` those tests are run that keep their threads in PostgreSQL, and
+the others without. Exit status 1: a test passes with LangGraph's own saver and fails with ours,
+and is not one of those in ``excused.toml``; or one of those passes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.postgres_server import Server, shared
+
 HERE = Path(__file__).parent
 KINDS = ("saver", "guard", "guarded-saver")
 # The tests of each library that have to do with checkpoints.
@@ -31,28 +35,44 @@ LIBRARIES = {
         "tests/test_aiosqlite.py",
         "tests/test_delta_channel_migration.py",
         "tests/test_get_delta_channel_history.py",
+        "tests/test_conformance_delta.py",
+    ],
+    "checkpoint-conformance": ["tests"],
+}
+ON_SERVER = {
+    "langgraph": ["tests"],
+    "prebuilt": ["tests"],
+    "checkpoint-postgres": [
+        "tests/test_sync.py",
+        "tests/test_async.py",
+        "tests/test_conformance_delta.py",
+        "tests/test_delta_plain_value_seed.py",
     ],
 }
+# The conformance tests of the checkout, which has more of them than any release.
+CONFORMANCE = "checkpoint-conformance/langgraph"
 # All passed, some failed, none was chosen.
 _TESTS_RAN = (0, 1, 5)
 Outcomes = dict[str, dict[str, object]]
 
 
-def outcomes(libs: Path, kind: str, words: str | None) -> Outcomes:
+def outcomes(libs: Path, kind: str, words: str | None, server: Server | None) -> Outcomes:
     """Run the tests of all libraries with one kind of checkpointer; by library and test."""
     found: Outcomes = {}
-    for library, paths in LIBRARIES.items():
+    for library, paths in (ON_SERVER if server else LIBRARIES).items():
         file = libs / f"{library}-{kind}.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--no-header", "--tb=no"]
         command += ["-p", "no:cacheprovider", "-p", "plugin", "-p", "no:langsmith_plugin", *paths]
         command += ["-k", words] if words else []
         environ = {
             **os.environ,
-            "NO_DOCKER": "true",
-            "PYTHONPATH": str(HERE),
+            "NO_DOCKER": str(server is None).lower(),
+            "PYTHONPATH": os.pathsep.join((str(HERE), str(libs / "conformance"))),
             "LOCKSTITCH_SUITE": kind,
             "LOCKSTITCH_SUITE_OUTCOMES": str(file),
         }
+        if server is not None:
+            environ["LOCKSTITCH_SUITE_POSTGRES"] = server.address("")
         print(f"{library}, {kind} …", flush=True)
         ran = subprocess.run(
             command, cwd=libs / library, env=environ, capture_output=True, text=True, check=False
@@ -68,21 +88,24 @@ def outcomes(libs: Path, kind: str, words: str | None) -> Outcomes:
     return found
 
 
-def compared(own: Outcomes, ours: Outcomes, excused: dict[str, str], kind: str) -> bool:
-    """Print what differs; whether nothing does that is not excused."""
+def compared(
+    own: Outcomes, ours: Outcomes, excused: dict[str, str], racing: dict[str, str], kind: str
+) -> bool:
+    """Print what differs; whether nothing does that is not excused, and all that is does."""
     used = {name for name, one in ours.items() if one["made"]}
     passed = {name for name in used if own.get(name, {}).get("outcome") == "passed"}
     failed = {name for name in passed if ours[name]["outcome"] != "passed"}
-    listed = {name for name in failed if name.partition("[")[0] in excused}
-    stale = {name for name in excused if not any(one.partition("[")[0] == name for one in failed)}
+    listed = {name for name in failed if name.partition("[")[0] in excused | racing}
+    ran = {name.partition("[")[0] for name in used}
+    stale = excused.keys() & ran - {name.partition("[")[0] for name in failed}
     total = len(passed) - len(failed)
     print(f"\n{kind}: {len(used)} tests made one; LangGraph's own passes {len(passed)}, ", end="")
     print(f"ours {total} of these; excused {len(listed)}")
     for name in sorted(failed - listed):
         print(f"  FAILS  {name}\n         {str(ours[name]['why'])[:160]}")
-    for name in sorted(stale & {name.partition("[")[0] for name in used}):
+    for name in sorted(stale):
         print(f"  passes, but is excused: {name}")
-    return not (failed - listed) and bool(passed)
+    return not (failed - listed) and not stale and bool(passed)
 
 
 def main() -> int:
@@ -90,22 +113,28 @@ def main() -> int:
     parser.add_argument("checkout", type=Path, help="a checkout of LangGraph's repository")
     parser.add_argument("--with", dest="kinds", action="append", choices=KINDS)
     parser.add_argument("-k", dest="words", help="only tests that pytest -k would choose")
+    parser.add_argument("--postgres", action="store_true", help="the tests on PostgreSQL")
     given = parser.parse_args()
+    server = shared() if given.postgres else None
     excused = tomllib.loads((HERE / "excused.toml").read_text())
+    racing = excused.pop("racing")
     excused["guarded-saver"] = excused["saver"] | excused["guard"]
     with TemporaryDirectory() as scratch:
         libs = Path(scratch)
-        for library in LIBRARIES:
+        for library in LIBRARIES | ON_SERVER:
             # Without its packages: those that are installed are tried.
             source = given.checkout / "libs" / library
             (libs / library).mkdir()
             shutil.copy(source / "pyproject.toml", libs / library)
             shutil.copytree(source / "tests", libs / library / "tests")
-        own = outcomes(libs, "own", given.words)
+        shutil.copytree(given.checkout / "libs" / CONFORMANCE, libs / "conformance" / "langgraph")
+
+        def run(kind: str) -> Outcomes:
+            return outcomes(libs, kind, given.words, server)
+
+        own = run("own")
         kinds = given.kinds or list(KINDS)
-        good = [
-            compared(own, outcomes(libs, kind, given.words), excused[kind], kind) for kind in kinds
-        ]
+        good = [compared(own, run(kind), excused[kind], racing, kind) for kind in kinds]
     return 0 if all(good) else 1
 
 
