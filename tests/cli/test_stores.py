@@ -146,6 +146,21 @@ def test_a_request_that_another_dialect_would_get(here: Any, store: str) -> None
 # targets
 
 
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_store_in_a_folder_whose_name_is_not_utf8(
+    tmp_path: Path, here: Callable[..., Any], kind: str
+) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9") / {"sqlite": "agent.db", "jsonl": "lines"}[kind]
+    path.parent.mkdir()
+    write(f"{kind}:///{path}", "ticket-42", *TICKET)
+    for words in READING:
+        for target in (path, f"{kind}:///{path}"):
+            done = here(words[0], target, *words[1:])
+            assert (done.returncode, done.stderr) == (0, b"") or words[0] == "check"
+            assert b"internal error" not in done.stderr
+
+
 @in_files
 def test_a_path_is_known_for_what_it_is(here: Any, store: str, tmp_path: Path) -> None:
     path = own_stores.path_of(store)
