@@ -126,6 +126,15 @@ def test_as_json_with_any_number_of_workers(home: Path, workers: str) -> None:
     assert found[f"{claude.SESSION}.jsonl"]["status"] == "ok"
 
 
+@pytest.mark.parametrize("words", [["show"], ["export"], ["export", "--to", "markdown"]])
+def test_what_cannot_be_read_is_named(home: Path, words: list[str]) -> None:
+    pipe = home / ".claude" / "projects" / "-home-ada-project" / "7ee0c484.jsonl"
+    os.mkfifo(pipe)
+    done = run(home, *words, "7ee0c484")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"lockstitch: {pipe}: it is a pipe")
+
+
 def test_no_more_workers_than_there_is_work(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is an interpreter of its own: a mistyped number must not take the machine down."""
     from lockstitch import cli
