@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,31 @@ def test_as_json_with_any_number_of_workers(home: Path, workers: str) -> None:
     assert [f["code"] for f in found["5ee0c484.jsonl"]["findings"]] == ["LS101"]
     assert [f["code"] for f in found["torn.jsonl"]["findings"]] == ["LS601"]
     assert found[f"{claude.SESSION}.jsonl"]["status"] == "ok"
+
+
+@pytest.mark.parametrize("words", [["show"], ["export"], ["export", "--to", "markdown"]])
+def test_what_cannot_be_read_is_named(home: Path, words: list[str]) -> None:
+    pipe = home / ".claude" / "projects" / "-home-ada-project" / "7ee0c484.jsonl"
+    os.mkfifo(pipe)
+    done = run(home, *words, "7ee0c484")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"lockstitch: {pipe}: it is a pipe")
+
+
+def test_no_more_workers_than_there_is_work(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an interpreter of its own: a mistyped number must not take the machine down."""
+    from lockstitch import cli
+    from lockstitch.cli import scan
+
+    started: list[int] = []
+
+    def start(workers: int) -> ThreadPool:
+        started.append(workers)
+        return ThreadPool(1)
+
+    monkeypatch.setattr(scan, "start_workers", start)
+    assert cli.run(["scan", str(home), "--workers", "5000"]) == 1
+    assert started == [3]
 
 
 def test_a_session_is_found_by_the_beginning_of_its_id(home: Path) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -27,6 +26,7 @@ from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.stores.addresses import encoded_path
 
 if TYPE_CHECKING:
     from lockstitch.provider.service import RequestEntry
@@ -139,7 +139,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.requests = self.folder / "requests"
-        self.store = f"sqlite:///{quote(str(self.folder / 'session' / 'agent.db'))}"
+        self.store = f"sqlite:///{encoded_path(self.folder / 'session' / 'agent.db')}"
         self._seen: SimpleQueue[tuple[RequestEntry, Mapping[str, Any]]] = SimpleQueue()
         self._url = ""
 

@@ -96,7 +96,8 @@ def run(request: ExportRequest) -> int:
         return _export_journal(target, wanted, request)
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
-    stored = source.open(follow_symlinks=True)
+    with naming_target(source.path):
+        stored = source.open(follow_symlinks=True)
 
     def say_healed(changes: int) -> None:
         count = several(changes, "change")

@@ -181,17 +181,18 @@ def start_workers(workers: int) -> Pool:
 
 def _scan_files(files: Sequence[str], workers: int | None) -> Iterator[Report]:
     """Check all files, the largest first so that no core waits for one at the end."""
-    if workers is None:
-        is_small = sum(map(file_size, files)) < WORTH_WORKERS
-        parts = 1 if is_small else max(sum(map(count_parts, files)), 1)
-        workers = min(count_cores(), parts)
     order = [
         (path, part, parts)
         for path in sorted(files, key=file_size, reverse=True)
         for parts in [count_parts(path)]
         for part in range(parts)
     ]
-    if workers == 1:
+    if workers is None:
+        is_small = sum(map(file_size, files)) < WORTH_WORKERS
+        workers = 1 if is_small else count_cores()
+    # each is an interpreter of its own, and more than there are parts would do nothing
+    workers = min(workers, len(order))
+    if workers <= 1:
         yield from _with_progress(order, map(scan_part, order))
         return
     with start_workers(workers) as pool:

@@ -271,7 +271,9 @@ def run(request: ShowRequest) -> int:
                 "--dropped is for the sessions of other programs; nothing is dropped here"
             )
         return _show_journal(str(target), session, width, request)
-    stored = find_one(target, request.form, session).open(follow_symlinks=True)
+    source = find_one(target, request.form, session)
+    with naming_target(source.path):
+        stored = source.open(follow_symlinks=True)
     if request.dropped:
         page_lines(dropped_lines(stored, terminal.width(), full=request.full))
         return CLEAN

@@ -25,7 +25,7 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
-from lockstitch.errors import LockstitchError, UsageError, reason_of
+from lockstitch.errors import LockstitchError, UnknownFormat, UsageError, reason_of
 from lockstitch.files import backup as backups
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
@@ -82,7 +82,14 @@ def run_undo(request: UndoRequest) -> int:
         if request.force or len(targets) > 1:
             raise UsageError("a database is taken back alone, and never by force")
         with naming_target(targets[0]):
-            return _list_threads(request) if request.listing else _undo_threads(request)
+            if request.listing:
+                return _list_threads(request)
+            try:
+                return _undo_threads(request)
+            except UnknownFormat:
+                if classify(targets[0]) != STORE:
+                    raise
+        return _undo_store(request)
     if request.listing:
         return _list_kept(request)
     due, refused = _find_due(request)
@@ -133,7 +140,13 @@ def _undo_store(request: UndoRequest) -> int:
 def _list_threads(request: UndoRequest) -> int:
     """List the runs that repaired something in a database, newest first."""
     rows: list[dict[str, Any]] = []
-    for name, one in operations.past_runs(request.targets[0]):
+    try:
+        runs = list(operations.past_runs(request.targets[0]))
+    except UnknownFormat:
+        if classify(request.targets[0]) != STORE:
+            raise
+        runs = []
+    for name, one in runs:
         status = "undone" if one.undone == one.repairs else "done"
         facts = {"target": name, "run": one.run, "time": one.made.isoformat(), "status": status}
         rows.append({**facts, "repairs": one.repairs, "undone": one.undone})

@@ -8,6 +8,7 @@ to be harmless. Of what libpq would not understand, nothing is shown but the sch
 
 from __future__ import annotations
 
+import os
 import re
 
 from msgspec import Struct
@@ -319,6 +320,18 @@ def _quoted(text: str, safe: str = "") -> str:
     from urllib.parse import quote  # noqa: PLC0415 - as above
 
     return quote(text, safe=safe, errors="surrogateescape")
+
+
+def encoded_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of a file as an address spells it; its bytes need not be UTF-8."""
+    return _quoted(os.fspath(path), safe="/")
+
+
+def decoded_path(url: str) -> str:
+    """Return the path in the address of a file or a folder, with the slash before it."""
+    from urllib.parse import unquote  # noqa: PLC0415 - as above
+
+    return unquote(split(url).path, errors="surrogateescape")
 
 
 def with_option(url: str, name: str, value: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.stores.addresses import UNREAD, parsed, public, split
+from lockstitch.stores.addresses import UNREAD, decoded_path, parsed, public, split
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.memory import MemoryBackend
 
@@ -119,7 +119,7 @@ _OPENERS = {
 def _path(url: str) -> Path:
     """The path of an address: relative behind three slashes, absolute behind four."""
     parts, scheme = split(url), url.partition(":")[0]
-    path = unquote(parts.path)
+    path = decoded_path(url)
     if parts.netloc or not path.startswith("/") or "\0" in path or path == "/" or parts.fragment:
         raise UsageError(
             f"this is not the address of a store; write {scheme}:///relative/path"

@@ -448,14 +448,15 @@ class WatchLoop:
         since = time.time() - _RECENT
         is_first = True
         while not self._is_over:
+            # before it is watched: what these changes do not tell is found by its time
+            until = time.time()
             with Changes(self._places) as changes:
                 self._changes = changes
                 try:
                     found = self._note_recent(since)
                     if is_first:
                         started(found)
-                    is_first = False
-                    since = time.time()
+                    is_first, since = False, until
                     self._follow(changes, report)
                 finally:
                     self._changes = None

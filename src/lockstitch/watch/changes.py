@@ -84,6 +84,10 @@ _MISSING = "watching needs watchfiles, which is not installed: pip install 'lock
 # the system is looked at, which is all that an idle watch does; how often it asks whether to end.
 _DEBOUNCE, _STEP, _TIMEOUT = 1000, 250, 60_000
 
+# How watchfiles ends when something happens to a file whose name is not UTF-8. Who starts it again,
+# and looks for what changed since, has missed nothing.
+_NOT_UTF8 = "Unable to decode path"
+
 Watch = Callable[..., Iterable[set[tuple[Any, str]]]]
 
 
@@ -140,7 +144,7 @@ class Changes:
         self._queue.put(None)
 
     def wait(self, seconds: float) -> set[str] | None:
-        """Return the session files that changed, empty if none did in time, None at the end."""
+        """Return the session files that changed, empty if none did in time, None if it ended."""
         try:
             found = self._queue.get(timeout=seconds)
         except Empty:
@@ -174,7 +178,7 @@ class Changes:
                 if relevant:
                     self._queue.put(relevant)
         except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
-            self._queue.put(error)
+            self._queue.put(None if str(error).startswith(_NOT_UTF8) else error)
 
 
 def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:

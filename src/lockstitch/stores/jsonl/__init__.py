@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from msgspec import structs
 
@@ -40,6 +39,7 @@ from lockstitch.journal.records import (
     check_session_name,
 )
 from lockstitch.journal.salvage import Remains
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.base import (
     LATEST,
     LEASE_SECONDS,
@@ -77,7 +77,7 @@ class JsonlBackend(Backend):
             raise UsageError("a store of lines needs locks that Windows lacks; use sqlite:///")
         check_lease_seconds(lease_seconds)
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
-        self.url = f"jsonl:///{quote(str(self.folder))}"
+        self.url = f"jsonl:///{encoded_path(self.folder)}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
         self._watch = ClaimWatch(lease_seconds)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from msgspec import structs
 
@@ -36,6 +35,7 @@ from lockstitch.journal.records import (
     verify_chain,
 )
 from lockstitch.journal.salvage import Remains
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
@@ -96,7 +96,7 @@ class SqliteBackend(Backend):
         connections.check_library()
         check_lease_seconds(lease_seconds)
         self.path = Path(path).absolute()
-        self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
+        self.url = f"sqlite:///{encoded_path(self.path)}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
         self._compress = compress
         self._tails = Tails()

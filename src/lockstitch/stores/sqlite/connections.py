@@ -34,7 +34,6 @@ from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from lockstitch.errors import (
     Busy,
@@ -47,6 +46,7 @@ from lockstitch.errors import (
     reason_of,
 )
 from lockstitch.files import os_files
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.group_commit import forget_in_children
 
 Identity = tuple[int, int]
@@ -315,7 +315,7 @@ def connect(uri: str) -> Connection:
 def uri_of(path: Path, **options: str) -> str:
     """Spell a file's name as SQLite wants it."""
     query = "&".join(f"{name}={value}" for name, value in options.items())
-    return f"file:{quote(str(path))}?{query}"
+    return f"file:{encoded_path(path)}?{query}"
 
 
 def prepare(connection: Connection, path: Path) -> None:

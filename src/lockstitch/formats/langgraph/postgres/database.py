@@ -197,7 +197,7 @@ class Database:
             try:
                 connection = self._connection = self.address.connect()
             except Unreadable as error:
-                raise ServerGone(str(error)) from None
+                raise ServerGone(error.message).about(error.target) from None
         connection.isolation_level = level
         connection.read_only = read_only
         with connection.transaction():
