@@ -90,7 +90,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
 ) -> None:
     """A power loss cannot be played here, but its defence is the order of these calls."""
     steps: list[str] = []
-    sync, exchange, rename = os.fsync, os_files._exchanged, os.replace  # noqa: SLF001
+    sync, exchange, rename = os.fsync, os_files._exchange_names, os.replace  # noqa: SLF001
 
     def synced(handle: int) -> None:
         steps.append(f"sync {kind(Path(f'/proc/self/fd/{handle}').readlink())}")
@@ -108,7 +108,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
         rename(one, other, **where)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os_files, "_exchanged", exchanged)
+    monkeypatch.setattr(os_files, "_exchange_names", exchanged)
     monkeypatch.setattr(os, "replace", renamed)
     before = replace.snapshot(session)
     append(session, MORE)

@@ -1,4 +1,4 @@
-"""Images inside parts, in every dialect's spelling: where they are, what they really are."""
+"""Images inside parts, in every dialect's spelling: where they are, and their real types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Image(Struct, frozen=True):
 
 
 def images_in(part: Part) -> Iterator[Image]:
-    """Return the images that a media part or a result holds inline."""
+    """Yield the images that a media part or a result holds inline."""
     blocks: list[tuple[Path, Any]] = []
     if part.kind == MEDIA:
         blocks = [((), part.raw)]
@@ -138,14 +138,14 @@ def head_of(data: str | bytes) -> bytes:
 
 
 def sniff(head: bytes) -> str:
-    """Return a payload's real media type by its first bytes, "" if it is not known."""
+    """Return a payload's real media type by its first bytes, "" if it is unknown."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((label for magic, label in _MAGIC if head.startswith(magic)), "")
 
 
 def pixels(head: bytes) -> int:
-    """Return the longer side of an image in pixels, 0 if that is unknown."""
+    """Return the longer side of an image in pixels, 0 if it is unknown."""
     kind = sniff(head)
     if kind == "image/png":
         return _longer(head[16:20], head[20:24], "big")

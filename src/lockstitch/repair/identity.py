@@ -1,4 +1,4 @@
-"""Pass: ids, names and arguments the provider takes (LS2xx)."""
+"""Pass: ids, names and arguments that the provider accepts (LS2xx)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fit_ids(draft: RepairDraft) -> None:
 
 
 def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]) -> None:
-    """Assign later uses of a server tool's id an id of their own, call and result together."""
+    """Give each later use of a server tool's id a new id, for call and result together."""
     current: dict[str, str] = {}
     for message in draft.messages:
         for part in message.parts:
@@ -60,7 +60,7 @@ def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]
 
 
 class _Minter:
-    """Decides which ids must change, and to what: injective and deterministic."""
+    """Decides which ids must change, and to what; never maps two ids to one."""
 
     def __init__(self, draft: RepairDraft, taken: set[str]) -> None:
         self.profile = draft.profile
@@ -72,7 +72,7 @@ class _Minter:
         self.pattern = re.compile(self.profile.id_pattern or r"(?s:.+)")
 
     def judge(self, one: PairedCall) -> tuple[Rule, str] | None:
-        """Return the rule a call's id breaks and its new id, or None if the id may stay."""
+        """Return the rule that a call's id breaks, and its new id; None if the id may stay."""
         call = one.part
         if not call.id and self.ids_are_optional:
             return None
@@ -94,7 +94,7 @@ class _Minter:
         return None
 
     def another(self, used: str) -> str:
-        """Return an id for one more use of an id."""
+        """Return a new id for one more use of an id."""
         self.uses[used] = self.uses.get(used, 1) + 1
         return self._mint(f"{used}\0{self.uses[used]}", used)
 
@@ -154,7 +154,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
 
 
 def empty_arguments(draft: RepairDraft) -> None:
-    """LS207: empty arguments that do not parse; the original goes to the quarantine."""
+    """LS207: empty arguments that do not parse; the original is quarantined."""
     case, dialect = draft.case(), draft.dialect
 
     def with_good_arguments(part: Part) -> Part:
@@ -176,7 +176,7 @@ def empty_arguments(draft: RepairDraft) -> None:
 
 
 def fit_names(draft: RepairDraft) -> None:
-    """LS210: keep the valid head of a tool name."""
+    """LS210: keep the valid beginning of a tool name."""
     profile = draft.profile
     if not profile.name_pattern:
         return
@@ -190,7 +190,7 @@ def fit_names(draft: RepairDraft) -> None:
 
 
 def _name_responses(draft: RepairDraft) -> None:
-    """Gemini: a response carries the name of the function it answers."""
+    """Give Gemini's function responses the name of the function they answer."""
     unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
     if not unnamed:
         return
@@ -222,7 +222,7 @@ def _with_good_name(
 
 
 def define_tools(draft: RepairDraft) -> None:
-    """LS209: declare the tools the history names, so that the request may hold their blocks."""
+    """LS209: declare the tools that the history names, so that a request may hold their blocks."""
     if not list(rules.tools_defined(draft.case())):
         return
     names = {part.name for m in draft.messages for part in m.parts if part.kind == CALL}
@@ -253,7 +253,7 @@ def drop_dead_references(draft: RepairDraft) -> None:
         note = "repeated tools were dropped from the list"
         draft.note(rules.TOOL_REFERENCE, "removed", "tools", note)
     known = {tool.get("name") for tool in unique if isinstance(tool, dict)}
-    draft.change_parts(lambda part: _without_dead(draft, part, known))
+    draft.change_parts(lambda part: _drop_references(draft, part, known))
 
 
 def _unique_tools(tools: list[Any]) -> list[Any]:
@@ -268,7 +268,7 @@ def _unique_tools(tools: list[Any]) -> list[Any]:
     return unique
 
 
-def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
+def _drop_references(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     dead = rules.dead_references(part, known)
     if not dead:
         return part
@@ -287,7 +287,7 @@ def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
 
 
 def list_twins(draft: RepairDraft) -> None:
-    """LS111: add calls that only a content block tells of to the list of calls."""
+    """LS111: add calls that only a content block mentions to the list of calls."""
     dialect = draft.dialect
     if not isinstance(dialect, LangChain):
         return

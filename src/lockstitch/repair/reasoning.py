@@ -1,4 +1,4 @@
-"""Pass: reasoning that can be replayed stays, the rest goes as whole units (LS3xx)."""
+"""Pass: reasoning that can be replayed stays; other reasoning is dropped in whole units (LS3xx)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def split_steps(draft: RepairDraft) -> None:
 
 
 def drop_unsigned(draft: RepairDraft) -> None:
-    """LS302 and LS303: drop thinking that no signature vouches for."""
+    """LS302 and LS303: drop thinking without a valid signature."""
     for message in draft.messages if draft.profile.signed_reasoning else ():
         kept: list[Part] = []
         for part in message.parts:
@@ -71,7 +71,7 @@ def drop_foreign(draft: RepairDraft) -> None:
 
 
 def drop_trailing(draft: RepairDraft) -> None:
-    """LS306: drop thinking that ends a turn; a turn left empty goes with it."""
+    """LS306: drop thinking at the end of a turn; a turn left empty goes, too."""
     if not draft.profile.signed_reasoning:
         return
     kept: list[Message] = []
@@ -135,19 +135,19 @@ def repair_items(draft: RepairDraft) -> None:
 
 
 class ItemRemoval:
-    """Takes items out of a draft, from the last to the first.
+    """Removes items from a draft, from the last to the first.
 
-    Items that follow a reasoning item ask for it by their ids: when it goes, so do those.
+    Items that follow a reasoning item refer to it by their ids, so when it goes, those ids go, too.
     """
 
     def __init__(self, draft: RepairDraft) -> None:
         self.draft = draft
         self.kept: list[Message] = []
-        # What follows without anything of another role in between, and still has its id.
+        # The items that follow with nothing of another role in between, and still have their ids.
         self.followers: list[Message] = []
 
     def keep(self, message: Message) -> None:
-        """Let an item stay."""
+        """Keep an item."""
         self.kept.append(message)
         if _may_follow(message):
             self.followers.append(message)
@@ -155,32 +155,32 @@ class ItemRemoval:
             self.followers = []
 
     def drop(self, message: Message, rule: Rule, what: str) -> None:
-        """Take an item out, and note it."""
+        """Remove an item, and record that."""
         part = message.parts[0]
         self.draft.drop(rule, part, f"{what} was dropped")
         if part.kind == REASONING:
             self.unlink()
 
     def unlink(self) -> None:
-        """Drop the ids of the items behind this place that ask for a reasoning item."""
+        """Drop the ids of the items after this place that refer to a reasoning item."""
         for message in self.followers:
-            _unlink(message)
+            _forget_own_id(message)
         self.followers = []
 
     def finish(self) -> None:
-        """Put what is left into the draft."""
+        """Put the kept items into the draft."""
         self.draft.messages[:] = self.kept[::-1]
 
 
 def unlink_followers(draft: RepairDraft, position: int) -> int:
-    """Drop the item ids by which the items behind a reasoning item ask for it.
+    """Drop the ids by which the items after a reasoning item refer to it.
 
-    Return the position up to which that was done.
+    Return the position up to which ids were dropped.
     """
     for behind in range(position + 1, len(draft.messages)):
         if not _may_follow(draft.messages[behind]):
             return behind
-        _unlink(draft.messages[behind])
+        _forget_own_id(draft.messages[behind])
     return len(draft.messages)
 
 
@@ -188,13 +188,13 @@ def _may_follow(message: Message) -> bool:
     return message.role == ASSISTANT and bool(message.parts) and isinstance(message.raw, dict)
 
 
-def _unlink(message: Message) -> None:
+def _forget_own_id(message: Message) -> None:
     if "id" in message.raw and message.parts[0].kind != REASONING:
         forget_item_id(message)
 
 
 def forget_item_id(message: Message) -> None:
-    """Take the optional item id off an item, on a copy."""
+    """Remove the optional item id from a copy of an item."""
     message.raw = without_id(message.raw)
     for part in message.parts:
         if part.at == () and isinstance(part.raw, dict):
@@ -203,7 +203,7 @@ def forget_item_id(message: Message) -> None:
 
 
 def sign_calls(draft: RepairDraft) -> None:
-    """LS311: put the documented sentinel on calls that lack a thought signature."""
+    """LS311: add the documented sentinel to calls that lack a thought signature."""
     dialect = draft.dialect
     if not isinstance(dialect, Gemini) or not draft.origin.traits.thought_signatures:
         return
@@ -220,7 +220,7 @@ def sign_calls(draft: RepairDraft) -> None:
 
 
 def add_required(draft: RepairDraft) -> None:
-    """LS312: add the empty reasoning that the provider wants back."""
+    """LS312: add the empty reasoning that the provider wants to get back."""
     if not draft.profile.reasoning_required:
         return
     field = draft.dialect.reasoning_field
@@ -240,7 +240,7 @@ def add_required(draft: RepairDraft) -> None:
 
 
 def drop_bound(draft: RepairDraft) -> None:
-    """LS309: drop signed thinking behind the first place whose content changed."""
+    """LS309: drop signed thinking after the first place whose content changed."""
     if not draft.parts_before or not draft.origin.traits.binds_reasoning:
         return
     if not draft.profile.signed_reasoning:

@@ -1,4 +1,4 @@
-"""Anthropic's side of an exchange: responses, streams, and requests made of other dialects."""
+"""Anthropic's side of an exchange: responses, streams, and requests made from other dialects."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _OUTER = ("type", "delta", "usage")
 
 
 class AnthropicStream(Accumulator):
-    """Gathers raw events, also where the SDK's helper mixes its own among them."""
+    """Gathers raw events, also if the SDK's helper mixes its own in."""
 
     kinds = EVENTS
 
@@ -78,7 +78,7 @@ class AnthropicStream(Accumulator):
             block = fields_at(event, "content_block")
             self._blocks[index] = dict(block)
             if block.get("type") == "fallback":
-                # another model has taken over, and the reply is under its name from here on
+                # another model has taken over, and from here on the reply goes by its name
                 self._message["model"] = fields_at(block, "to").get("model")
         elif kind == "content_block_delta" and index in self._blocks:
             self._delta(index, fields_at(event, "delta"))
@@ -87,8 +87,8 @@ class AnthropicStream(Accumulator):
             self.blocks_closed = len(self._stopped)
         elif kind == "message_delta":
             outer = {key: value for key, value in event.items() if key not in _OUTER}
-            self._message = _over(self._message, {**outer, **fields_at(event, "delta")})
-            self._message["usage"] = _over(
+            self._message = _update_totals(self._message, {**outer, **fields_at(event, "delta")})
+            self._message["usage"] = _update_totals(
                 fields_at(self._message, "usage"), fields_at(event, "usage")
             )
         elif kind == "message_stop":
@@ -120,14 +120,16 @@ class AnthropicStream(Accumulator):
         return {**block, "input": {UNREADABLE: text} if value is UNSET else value}
 
     def standing(self) -> Fields | None:
-        blocks = [self._finished(index) for index in sorted(self._blocks) if self._stands(index)]
+        blocks = [
+            self._finished(index) for index in sorted(self._blocks) if self._may_be_kept(index)
+        ]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
         while blocks and blocks[-1].get("type") in _THOUGHTS:
             blocks.pop()
         return {"role": "assistant", "content": blocks} if blocks else None
 
-    def _stands(self, index: int) -> bool:
-        """Whether a block may be kept as it is: closed, and whole, or a text."""
+    def _may_be_kept(self, index: int) -> bool:
+        """Whether a block may be kept as it is: it is closed and whole, or it is a text."""
         block = self._blocks[index]
         kind = block.get("type")
         if kind == "text":
@@ -142,13 +144,13 @@ class AnthropicStream(Accumulator):
         return kind != "redacted_thinking" or bool(block.get("data"))
 
 
-def _over(old: Fields, new: Fields) -> Fields:
-    """Put totals over earlier ones; what is left out or null still holds."""
+def _update_totals(old: Fields, new: Fields) -> Fields:
+    """Return totals updated by later ones; a total that is missing or null there stays."""
     return {**old, **{k: v for k, v in new.items() if v is not None or k not in old}}
 
 
 def _is_unanswered(block: Fields, blocks: list[Any]) -> bool:
-    """Whether a call that the provider runs itself has not got its result yet."""
+    """Whether a call that the provider runs itself has no result yet."""
     if block.get("type") not in _CALLS[1:]:
         return False
     return not any(other.get("tool_use_id") == block["id"] for other in blocks)

@@ -61,7 +61,7 @@ _FIRST_SIGNED = 3
 
 
 def signs_thoughts(model: str) -> bool | None:
-    """Whether a model signs the thoughts that lead to its calls; None if it is no Gemini."""
+    """Whether a model signs the thoughts that lead to its calls; None if it is not a Gemini."""
     found = _MODEL.search(model.lower())
     return None if found is None else int(found[1]) >= _FIRST_SIGNED
 
@@ -144,7 +144,7 @@ class Gemini(KeyedDialect):
         role = self.neutral_role(raw.get("role"))
         parts = raw.get("parts")
         if parts is None and "content" in raw:
-            # the words of a message that has ``content`` where ``parts`` belong
+            # read the words of a message that has ``content`` where ``parts`` belong
             content = raw["content"]
             blocks = content if isinstance(content, list) else [content]
             odd = [self._block(block, ("content",), index) for block in blocks]

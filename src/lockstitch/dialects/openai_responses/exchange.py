@@ -1,6 +1,6 @@
-"""OpenAI Responses' side of an exchange: responses, streams, requests made of other dialects.
+"""OpenAI Responses' side of an exchange: responses, streams, requests made from other dialects.
 
-The last event of a stream brings the whole response; before it the items that are done count as
+The last event of a stream brings the whole response. Until then, the items that are done count as
 they came.
 """
 
@@ -45,7 +45,7 @@ from lockstitch.dialects.script import (
 _WRITTEN = ("created_by", "parsed_arguments")
 _STATUS_UNREAD = ("reasoning", "function_call", "custom_tool_call")
 _SPEAKERS = ("user", "assistant", "system", "developer", "tool", "model", "function")
-# The API refuses these calls without an id, so theirs stays.
+# The API refuses these calls without an id, so they keep theirs.
 _ID_REQUIRED = ("computer_call", "local_shell_call")
 _SEALED = "encrypted_content"
 _PLAIN_ITEM = frozenset({"id", "type", "role", "content", "status"})
@@ -59,7 +59,7 @@ _TEXTS = {
 
 
 class ResponsesStream(Accumulator):
-    """Gathers events; what is partial is a list of items."""
+    """Gathers events; a partial reply is a list of items."""
 
     kinds = frozenset(
         {
@@ -106,7 +106,7 @@ class ResponsesStream(Accumulator):
 
     def gathered(self) -> Fields:
         done = [self._items[index] for index in sorted(self._done)]
-        # some servers send the last event without what they sent before
+        # some servers leave out of the last event what they sent before
         return {**self._response, "output": list_at(self._response, "output") or done}
 
     def standing(self) -> list[Any] | None:
@@ -117,7 +117,7 @@ class ResponsesStream(Accumulator):
         return kept or None
 
     def _standing(self, index: int) -> Fields | None:
-        """Return an item as it may be kept: done and whole, or a message with its text so far."""
+        """Return an item that may be kept: done and whole, or a message with its text so far."""
         item = self._items[index]
         kind = item.get("type")
         if index not in self._done:
@@ -202,7 +202,7 @@ class ResponsesExchange(Exchange):
         is_item = isinstance(kind, str) or value.get("role") in _SPEAKERS
         if not is_item or kind == "error":
             return []
-        # the input takes no marks of an item's progress and its origin
+        # a request does not accept marks of an item's progress and origin
         drop = {key for key in _WRITTEN if key in value}
         if kind in _STATUS_UNREAD:
             drop.add("status")
@@ -221,7 +221,7 @@ class ResponsesExchange(Exchange):
         return {"type": "message", "role": "user", "content": content}
 
     def plain_messages(self, value: Any) -> list[Fields] | None:
-        """Take the items of a response in which only calls have lost their status."""
+        """Return the items of a response, of which only calls and reasoning lose their status."""
         items = value.get("output") if type(value) is dict and "type" not in value else None
         if type(items) is not list:
             return None
@@ -280,7 +280,7 @@ class ResponsesExchange(Exchange):
         ]
 
     def unbind(self, view: Dialect, message: Message) -> Any:
-        """Free one item: messages and calls do without their id, what a provider ran does not."""
+        """Free one item: messages and calls go without their id, other items are left out."""
         raw = message.raw
         if not isinstance(raw, dict):
             return raw
