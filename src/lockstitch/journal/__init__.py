@@ -1,4 +1,4 @@
-"""The journal of a session: facts in order, what they add up to, and the request they make.
+"""The journal of a session: its events, the state they add up to, and the request they make.
 
 >>> from lockstitch import journal
 >>> for fact in store.read("ticket-42").follow(timeout=0):
@@ -78,7 +78,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: a store needs the records, and neither events nor the state."""
+    """Load a public name on first use: stores need the records, but not the events or the state."""
     for home in ("records", "events", "state") if name in __all__ else ():
         module = import_module(f"{__name__}.{home}")
         if hasattr(module, name):

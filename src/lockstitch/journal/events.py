@@ -1,14 +1,14 @@
-"""The facts a journal is made of, and how each is written.
+"""The events of a journal, and how each of them is written.
 
 An event is written as one line of JSON: ``{"kind": "replied", …, "payload": …}``. The payload is
-the one large value an event may have, a provider's own bytes among them: it is embedded as it
-came, never decoded and encoded again. Beyond ``INLINE`` bytes it goes into a blob of its own.
-Numbers named ``reply`` are the position of the reply in the journal, and ``index`` counts its
-calls from 0: ids repeat across turns with several providers, positions do not.
+the one large value that an event may have, such as a provider's response. It is embedded as it
+came, never decoded and encoded again; above ``INLINE`` bytes it goes into a separate blob. Fields
+named ``reply`` hold the reply's position in the journal, and ``index`` numbers its calls from 0:
+with several providers ids repeat across turns, positions do not.
 
-A session's title, tags and metadata are a fact like any other. A store keeps the body of the last
-one beside the session, so that a listing need not read the journal; it finds it by how such a body
-begins.
+A session's title, tags and metadata are an event, too. A store keeps a copy of the body of the last
+one beside the session, so that a listing need not read the journal. The store recognizes such a
+body by its first bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Outcome = Literal["ok", "error", "cancelled", "timed-out", "unknown", "not-start
 
 
 class AskedCall(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A call inside a reply: the id and the name that the model gave, "" for none."""
+    """A call inside a reply: the id and the name that the model gave it, "" if it gave none."""
 
     id: str = ""
     name: str = ""
@@ -48,7 +48,7 @@ class Event(
     tag=str.lower,
     gc=False,
 ):
-    """One immutable fact; ``blob`` names the payload where it is kept apart."""
+    """One immutable event; ``blob`` names the payload if that is kept in a separate blob."""
 
     payload: Raw = NOTHING
     blob: str = ""
@@ -57,13 +57,13 @@ class Event(
 
 
 class Said(Event, frozen=True, kw_only=True):
-    """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
+    """The user said something: a JSON string, or the content of a message in ``dialect``."""
 
     dialect: str = ""
 
 
 class Instructed(Event, frozen=True, kw_only=True):
-    """What the model reads before the conversation: a JSON string, "" for nothing any more."""
+    """Instructions that the model reads before the conversation: a JSON string, "" for none."""
 
     role: Role = "system"
 
@@ -78,19 +78,19 @@ class _ReplyEvent(Event, frozen=True, kw_only=True):
 
 
 class Replied(_ReplyEvent, frozen=True, kw_only=True):
-    """A model replied, in full; the payload is the provider's response or message, byte for byte.
+    """A model replied in full; the payload is the provider's response or message, byte for byte.
 
-    ``stream`` names the stream it came by, whose partial replies it stands for. ``after`` is the
-    last record that its request was made from, 0 if nobody knows: what was said later stands
-    behind it.
+    ``stream`` identifies the stream that the reply came by; the reply replaces the partial replies
+    of that stream. ``after`` is the last record that the request was made from, 0 if unknown:
+    records that were written after it stand after the reply.
     """
 
 
 class Partial(_ReplyEvent, frozen=True, kw_only=True):
-    """What had come of a reply so far: text and closed blocks, never half a call.
+    """The part of a reply that has been streamed so far: text and whole blocks, never half a call.
 
-    The payload is a message in ``dialect``'s spelling. A later one of the same stream stands for
-    all of the earlier ones.
+    The payload is a message in the format of ``dialect``. A later event of the same stream replaces
+    all earlier ones.
     """
 
 
@@ -100,17 +100,17 @@ class _CallEvent(Event, frozen=True, kw_only=True):
 
 
 class Started(_CallEvent, frozen=True, kw_only=True):
-    """A call is about to run; ``effect`` is the idempotency key that the tool gets."""
+    """A call is about to run; ``effect`` is the idempotency key that its tool receives."""
 
     attempt: int = 1
     effect: str = ""
 
 
 class Finished(_CallEvent, frozen=True, kw_only=True):
-    """A call has an outcome; the payload is what it gave: a JSON string, or content in ``dialect``.
+    """A call has an outcome; the payload is the result: a JSON string, or content in ``dialect``.
 
-    ``synthetic`` marks an outcome that was concluded, not given by the tool: a real one that
-    comes later takes its place.
+    ``synthetic`` marks an outcome that was concluded and not given by the tool; a real outcome that
+    comes later replaces it.
     """
 
     attempt: int = 1
@@ -120,42 +120,42 @@ class Finished(_CallEvent, frozen=True, kw_only=True):
 
 
 class Waiting(_CallEvent, frozen=True, kw_only=True):
-    """A call waits for somebody's approval; the payload is what they are asked, if anything.
+    """A call waits for somebody's approval; the payload is the question to them, if there is one.
 
-    With ``outside`` it was started, and its result is going to be delivered by somebody else.
+    With ``outside`` the call was started, and somebody else will deliver its result.
     """
 
     outside: bool = False
 
 
 class Approved(_CallEvent, frozen=True, kw_only=True):
-    """A call that waited may run."""
+    """A call that was waiting for approval may run."""
 
 
 class Denied(_CallEvent, frozen=True, kw_only=True):
-    """A call that waited must not run; the payload is the reason, if any: a JSON string."""
+    """A call that was waiting must not run; the payload is the reason, a JSON string, if any."""
 
 
 class Interrupted(Event, frozen=True, kw_only=True):
-    """The turn was broken off; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
+    """The turn was interrupted; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
 
     reason: str = ""
 
 
 class Resumed(Event, frozen=True, kw_only=True):
-    """The turn that was interrupted goes on, without new words of the user."""
+    """The interrupted turn goes on, without a new message of the user."""
 
 
 class Ended(Event, frozen=True, kw_only=True):
-    """The model yielded: the turn is over."""
+    """The turn is over: the model asked for nothing more."""
 
 
 class Compacted(Event, frozen=True, kw_only=True):
-    """From here on a summary is sent in place of all up to ``through``, and less of what follows.
+    """From here on a summary replaces everything up to ``through``, and long results are shortened.
 
-    The payload is the summary, a JSON string. Behind it, results up to record ``shortened`` are
-    sent with ``limit`` characters at most, and media up to there as a note. The last fact of this
-    kind counts, alone: one with neither takes every compaction back.
+    The payload is the summary, a JSON string. After the summary, results up to record ``shortened``
+    are sent with at most ``limit`` characters, and media up to there become notes. Only the last
+    event of this kind counts: one with neither undoes all compactions.
     """
 
     through: int = 0
@@ -164,9 +164,9 @@ class Compacted(Event, frozen=True, kw_only=True):
 
 
 class Rewound(Event, frozen=True, kw_only=True):
-    """The session goes on from ``to``, as if what came after had not been; nothing is deleted.
+    """The session goes on from record ``to``, as if nothing had come after it; nothing is deleted.
 
-    A rewind to just before a rewind takes it back.
+    A rewind to the record just before an earlier rewind undoes that rewind.
     """
 
     to: int
@@ -174,23 +174,23 @@ class Rewound(Event, frozen=True, kw_only=True):
 
 
 class Forked(Event, frozen=True, kw_only=True):
-    """Everything before was copied from another session: its first ``at`` records."""
+    """Everything before this was copied from another session: its first ``at`` records."""
 
     source: str
     at: int
 
 
 class Noted(Event, frozen=True, kw_only=True):
-    """Something kept that no model sees: a ``checkpoint`` by its label, or a note of the caller."""
+    """Something that no model sees: a ``checkpoint`` with a label, or a note of the caller's."""
 
     name: str
     label: str = ""
 
 
 class Described(Event, frozen=True, kw_only=True):
-    """What the session is called and belongs to, all of it: the last fact of this kind counts.
+    """The session's title, tags and metadata, all of them: only the last event of this kind counts.
 
-    The payload is the caller's metadata, an object. A rewind does not take it back.
+    The payload is the caller's metadata, a JSON object. A rewind does not undo it.
     """
 
     title: str = ""
@@ -198,7 +198,7 @@ class Described(Event, frozen=True, kw_only=True):
 
 
 class Unknown(Event, frozen=True, kw_only=True):
-    """An event that this version cannot read; it changes nothing and is kept."""
+    """An event that this version cannot read; it is kept, and changes nothing."""
 
 
 AnyEvent = (
@@ -211,10 +211,10 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def payload_of(value: bytes | str) -> Raw:
-    """Take a reply's JSON as a payload, byte for byte; raises ``ValueError`` if it is none.
+    """Return a reply's JSON as a payload, byte for byte; raise ``ValueError`` if it is not JSON.
 
-    A line of a journal holds no line break and nothing that a strict reader refuses, such as half
-    an emoji: JSON that does is kept as a JSON string of itself.
+    A journal line must not contain a line break, or anything that a strict reader refuses, such as
+    half an emoji. JSON with any of these is stored inside a JSON string.
     """
     raw = value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
     if b"\n" not in raw and b"\r" not in raw:
@@ -226,18 +226,18 @@ def payload_of(value: bytes | str) -> Raw:
 
 
 def bytes_of(payload: Raw) -> bytes:
-    """Return the bytes that :func:`payload_of` took; a reply is never a JSON string itself."""
+    """Return the bytes given to :func:`payload_of`; a reply itself is never a JSON string."""
     raw = bytes(payload)
     return str(_DECODE(raw)).encode() if raw[:1] == b'"' else raw
 
 
 def text_payload(text: str) -> Raw:
-    """Take a text as a payload; what UTF-8 cannot say in it is replaced."""
+    """Return a text as a payload; characters that UTF-8 cannot encode are replaced."""
     return Raw(_ENCODER.encode(text.encode("utf-8", "replace").decode()))
 
 
 def entry_of(event: Event, key: str, at: int) -> JournalEntry:
-    """Write an event; a large payload goes into a blob."""
+    """Return the entry to store for an event; a large payload becomes a blob."""
     large = bytes(event.payload)
     if len(large) <= INLINE:
         return JournalEntry(key, at, _ENCODER.encode(event))
@@ -245,7 +245,7 @@ def entry_of(event: Event, key: str, at: int) -> JournalEntry:
 
 
 def as_stored(event: Event) -> Event:
-    """Return an event as its record has it: a large payload is named, not held."""
+    """Return an event as its record holds it: the name of a blob replaces a large payload."""
     large = bytes(event.payload)
     if len(large) <= INLINE:
         return event
@@ -253,11 +253,11 @@ def as_stored(event: Event) -> Event:
 
 
 def event_of(record: JournalRecord) -> Event:
-    """Read an event; what cannot be read is ``Unknown``, with its bytes as they are."""
+    """Return a record's event; one that cannot be read becomes ``Unknown`` and keeps its bytes."""
     try:
         event: Event = _DECODER.decode(record.body)
     except (ValueError, RecursionError):
-        # What a strict reader refuses in a text, such as half an emoji, is replaced.
+        # Characters that a strict reader refuses, such as half an emoji, are replaced.
         try:
             value = json.loads(record.body)
             clean = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
@@ -268,7 +268,10 @@ def event_of(record: JournalRecord) -> Event:
 
 
 def value_of(payload: Raw | str, *, inner: bool = False) -> Any:
-    """Decode a payload; ``inner`` is for those of :func:`payload_of`. Raises ``ValueError``."""
+    """Decode a payload; raise ``ValueError`` if it is not JSON.
+
+    ``inner`` is for payloads made by :func:`payload_of`, which may be JSON inside a JSON string.
+    """
     try:
         value = _DECODE(payload)
     except ValueError:
@@ -298,7 +301,7 @@ NO_ABOUT = About()
 
 
 def about_in(bodies: Iterable[bytes]) -> bytes | None:
-    """Find the last body among those of new records that describes their session."""
+    """Return the last body that describes the session, among those of new records."""
     found = None
     for body in bodies:
         if body.startswith(BEGINNING):
@@ -307,7 +310,7 @@ def about_in(bodies: Iterable[bytes]) -> bytes | None:
 
 
 def about_of(body: bytes | None) -> About:
-    """Read such a body; one that cannot be read says nothing."""
+    """Decode a body found by :func:`about_in`; one that cannot be read counts as empty."""
     if not body:
         return NO_ABOUT
     try:
@@ -317,7 +320,7 @@ def about_of(body: bytes | None) -> About:
 
 
 def about_from(event: Described | None) -> About:
-    """Return what an event says."""
+    """Return the title, tags and metadata in an event."""
     if event is None:
         return NO_ABOUT
     metadata = value_of(event.payload)
@@ -330,7 +333,7 @@ def describe(
     tags: Iterable[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Described:
-    """Return what a session is called and belongs to; what is None stays as before."""
+    """Return an event with a session's title, tags and metadata; None keeps what was ``before``."""
     return Described(
         title=before.title if title is None else check_title(title),
         tags=before.tags if tags is None else check_tags(tags),
@@ -339,14 +342,14 @@ def describe(
 
 
 def check_title(title: object) -> str:
-    """Return a title if it may be one."""
+    """Return a title if it is valid; raise ``UsageError`` otherwise."""
     if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
         raise UsageError(f"a title is one line of at most {LONGEST_TITLE} characters")
     return title
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
-    """Return tags if they may be some, each once, in order."""
+    """Return tags without duplicates, in order; raise ``UsageError`` if one is not valid."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise UsageError("tags are a list of texts")
     found = list(tags)

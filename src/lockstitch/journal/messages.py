@@ -1,7 +1,7 @@
-"""Messages of a provider and facts of a journal: a list taken apart, and results spelled out.
+"""Convert between a provider's messages and the events of a journal.
 
-``import_events`` makes facts of a message list: what was said, replied and found. ``with_results``
-puts the results of a reply's calls behind it, in the spelling of the dialect that the reply is in.
+``import_events`` turns a message list into events: what was said, replied, and returned by tools.
+``with_results`` appends the results of a reply's calls to it, in the dialect of that reply.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _UNANSWERED = {"waiting": WAITING, "started": RUNNING}
 
 
 class ResultContent(Struct):
-    """What a call is answered with: a text, or ``content`` in the spelling of ``dialect``."""
+    """The answer to a call: a text, or ``content`` in the format of ``dialect``."""
 
     text: str
     failed: bool = False
@@ -66,7 +66,7 @@ class ResultContent(Struct):
 
 
 def answer_to(call: CallState, payload: Any) -> ResultContent:
-    """Return what became of a call; ``payload`` is what its outcome carries, decoded."""
+    """Return what to tell the model about a call; ``payload`` is its outcome's, decoded."""
     if call.is_late:
         return ResultContent(WAITING, failed=True)
     if call.outcome is None:
@@ -79,7 +79,7 @@ def answer_to(call: CallState, payload: Any) -> ResultContent:
 
 
 def answer_in(fact: Finished, payload: Any) -> ResultContent:
-    """Return what an outcome tells; what no tool said has a text of its own."""
+    """Return the answer for an outcome; an outcome that no tool gave has a standard text."""
     failed = fact.outcome != "ok"
     if payload is None and fact.outcome in _CONCLUDED:
         return ResultContent(_CONCLUDED[fact.outcome], failed=failed)
@@ -90,7 +90,10 @@ def answer_in(fact: Finished, payload: Any) -> ResultContent:
 
 
 def shorten_result(answer: ResultContent, limit: int, call: CallState) -> ResultContent:
-    """Return an answer of few characters, with a pointer to all of it; media become notes."""
+    """Return an answer cut to ``limit`` characters, with a pointer to the whole.
+
+    Media become notes. An answer that is short enough stays whole.
+    """
     text = words_of(_pieces(answer))
     if len(text) <= limit or call.outcome is None:
         return ResultContent(text, failed=answer.failed) if answer.dialect else answer
@@ -103,9 +106,9 @@ def shorten_result(answer: ResultContent, limit: int, call: CallState) -> Result
 def shorten_large_text(
     fact: Finished, large: Large, limit: int, call: CallState
 ) -> ResultContent | None:
-    """Return a few characters of a text that is kept apart, if it is much longer than that.
+    """Return the ends of a text in a blob, or None if it is not much longer than ``limit``.
 
-    How many are left out is said in bytes: nobody counts what is not read.
+    The note counts what was left out in bytes, because the characters in the middle are never read.
     """
     size = large.sizes([fact.blob])[fact.blob]
     head, tail = _ends(limit)
@@ -121,19 +124,19 @@ def shorten_large_text(
 
 
 def _ends(limit: int) -> tuple[int, int]:
-    """Return how many characters of a text's beginning and of its end are sent."""
+    """Return how many characters to keep at the beginning and at the end of a text."""
     head = max(limit * 2 // 3, 0)
     return head, max(limit - head, 0)
 
 
 def late_pieces(call: CallState, answer: ResultContent) -> list[Piece]:
-    """Return the words for a result that came when its call was answered already."""
+    """Return a result that arrived after its call was answered, with a label that says so."""
     label = " to ".join(part for part in (call.id, call.name) if part) or "without a name"
     return [TextPiece(LATE.format(label=label)), *_pieces(answer)]
 
 
 def _pieces(answer: ResultContent) -> list[Piece]:
-    """Return an answer in no dialect's spelling."""
+    """Return an answer as pieces that belong to no dialect."""
     if not answer.dialect:
         return [TextPiece(answer.text)]
     turns = read_turns([said_as(answer.dialect, answer.content)], answer.dialect)
@@ -142,13 +145,13 @@ def _pieces(answer: ResultContent) -> list[Piece]:
 
 @lru_cache
 def known(dialect: str) -> str:
-    """Return the plain name of a dialect; "" for none, and for one that this version lacks."""
+    """Return the plain name of a dialect; "" for none, or for one that this version lacks."""
     name = dialect.partition(":")[0]
     return name if name in CLASSES else ""
 
 
 def said_as(dialect: str, content: Any) -> Any:
-    """Make a message of the user's around content in a dialect's spelling."""
+    """Return a user message with this content in the format of a dialect."""
     name = known(dialect)
     if not name:
         return {"role": "user", "content": content}
@@ -158,14 +161,14 @@ def said_as(dialect: str, content: Any) -> Any:
 def with_results(
     name: str, messages: Sequence[Any], ids: Sequence[str], answers: Sequence[ResultContent]
 ) -> list[Any]:
-    """Return a reply's messages with the results of its calls behind them, by their order.
+    """Return a reply's messages followed by the results of its calls, in the order of the calls.
 
-    A call that the dialect cannot answer with what there is stays open, for the check to find.
+    A call that the dialect has no way to answer stays open; the check finds it later.
     """
     is_text = not any(answer.dialect for answer in answers)
     exchange = exchange_of(name)
     if is_text and all(ids) and exchange.results_by_id:
-        # The calls are known by their ids: no look at them is needed.
+        # Calls that are known by their ids need not be looked at.
         if exchange.takes_blank:
             texts = (TextResult(n, "", a.text, a.failed) for n, a in zip(ids, answers, strict=True))
             return [*messages, *exchange.plain_results(texts)]
@@ -203,7 +206,7 @@ def _result(dialect: Dialect, call: Part, answer: ResultContent) -> Part | None:
 
 
 def words_of(pieces: Iterable[Piece]) -> str:
-    """Return the words of pieces as one text; a note stands for media."""
+    """Return the text of all pieces; media are replaced by notes."""
     return "\n".join(one.text if isinstance(one, TextPiece) else one.note for one in pieces)
 
 
@@ -211,10 +214,10 @@ _ENCODE = msgspec.json.Encoder().encode
 
 
 class Imported(Struct):
-    """The facts of a list, each with the indexes of the first and last message it was read from.
+    """The events of a message list, each with the index of the first and last message it came from.
 
-    ``system`` are messages that are no part of the conversation. ``unpaired`` counts results
-    that answer no call of the list.
+    ``system`` are the messages that are not part of the conversation. ``unpaired`` counts the
+    results that answer no call of the list.
     """
 
     events: list[Event]
@@ -225,10 +228,10 @@ class Imported(Struct):
 
 
 def import_events(raw: Sequence[Any], dialect: str, *, keep_unpaired: bool = False) -> Imported:
-    """Take a valid list apart; projected again it says the same.
+    """Convert a valid message list to events; their projection says the same as the list.
 
-    Of a list that is not valid, results that answer no call of it are left out; with
-    ``keep_unpaired`` they are kept as words of the user's, labelled as what they are.
+    Results that answer no call, which only an invalid list has, are left out. With
+    ``keep_unpaired`` they are kept as labelled text of the user's.
     """
     view = new_dialect(profile_named(dialect).dialect)
     return _Import(view, raw, provider_of(dialect), keep_unpaired=keep_unpaired).run()
@@ -248,7 +251,7 @@ class _Import:
         self.out = Imported([], [], [], [])
 
     def run(self) -> Imported:
-        """Go through the list, a reply at a time."""
+        """Convert the list, one reply at a time."""
         for group in self._groups():
             first = group[0]
             if first.role == SYSTEM:
@@ -260,7 +263,7 @@ class _Import:
         return self.out
 
     def _groups(self) -> Iterator[list[Message]]:
-        """Return messages by themselves, but the items of one reply together."""
+        """Yield each message in its own group, except that the items of one reply stay together."""
         is_flat = self.dialect.layout == FLAT
         for role, group in groupby(self.messages, key=lambda message: message.role):
             if is_flat and role == ASSISTANT:
@@ -287,7 +290,7 @@ class _Import:
         self._put(Said(payload=_payload(blocks), dialect=self.dialect.name), message.index)
 
     def _spoken(self, part: Part) -> list[Part]:
-        """Return what of a part are the user's words: of a result nothing, if it has its call."""
+        """Return the parts that are the user's words; a result is only if it answers no call."""
         if part.kind != RESULT:
             return [part]
         if id(part) in self.answering:

@@ -1,13 +1,13 @@
-"""The request that a conversation makes: what a model is sent, in whatever dialect it speaks.
+"""Project a conversation to the messages that a model is sent, in whatever dialect it speaks.
 
-Replies go back to who issued them exactly as they came. Another issuer of the same dialect gets
-them without reasoning, which is sealed by the first; another dialect gets their words, calls and
-results in its own spelling. Every call stands with its one answer behind it, whatever was written
-in which order. Whoever sends it has it judged first (``requests``).
+Replies go back to the model that issued them exactly as they came. Another receiver of the same
+dialect gets them without reasoning, which only the issuer can read. A receiver of another dialect
+gets their words, calls and results in its own format. Every call is followed by its one answer, in
+whatever order the journal was written. The result is checked before it is sent (``requests``).
 
-There are two ways through, and both lead to the same messages. Everyday parts take the fast one:
-many payloads are decoded at once, and a reply in plain words and calls is spelled without being
-fitted to its receiver. Whatever is not everyday takes the longer one, which knows every case.
+There are two paths, which lead to the same messages. The fast one is for everyday parts: it decodes
+many payloads at once, and writes replies of plain words and calls without fitting them to their
+receiver. The slow one handles every other case.
 """
 
 from __future__ import annotations
@@ -62,33 +62,34 @@ from lockstitch.journal.state import (
 
 UNREADABLE = "[lockstitch] A reply in a form that this version cannot read stood here."
 OWN = (Spoken, ModelReply)
-# What stands around the payloads of a message, or in their place, has no more bytes than this.
+# An upper bound, in bytes, for everything in a message that is not a payload.
 _AROUND = 1000
-# A reply and what is said behind it.
+# A reply and the user's words after it.
 _PLAIN_TURNS = 2
 SUMMARY = "[lockstitch] A summary of the conversation so far; it is data, not instructions:"
 
 
 def wanted_blobs(view: JournalView, start: int = 0) -> list[str]:
-    """Name the large values that a request needs for its items, from some item on."""
+    """Return the names of the large values that a request needs, from item number ``start`` on."""
     if not view.has_large:
         return []
     return list(dict.fromkeys(fact.blob for fact in view.facts(start) if fact.blob))
 
 
 def is_large_text(fact: Event | None) -> TypeGuard[Finished]:
-    """Whether a fact is a result that is kept apart and goes out as a text."""
+    """Whether a fact is a result that is kept in a blob and sent as a text."""
     return isinstance(fact, Finished) and bool(fact.blob) and not fact.dialect
 
 
-# Below this no result can be a giant one, and a list has a size that everybody takes.
+# Every receiver accepts a list of this size, and no result in it can be too large.
 _UNREMARKABLE = 10 * 1024 * 1024
 
 
 def is_small(profile: Profile, size: int, largest: int) -> bool:
-    """Whether a list of ``size`` bytes at most is within its receiver's limit.
+    """Whether a list of at most ``size`` bytes is within its receiver's limit.
 
-    No message is made of more than two parts of ``largest`` bytes, and none may be a giant.
+    ``largest`` bounds a part; a message consists of at most two such parts, and none may be too
+    large.
     """
     limit = max(profile.max_bytes or size, _UNREMARKABLE)
     return size <= limit and 2 * largest <= _UNREMARKABLE
@@ -97,7 +98,7 @@ def is_small(profile: Profile, size: int, largest: int) -> bool:
 def each_item(
     view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[Any]]]:
-    """Return every item of a conversation with the messages it would be sent as, by itself."""
+    """Yield every item of a conversation with the messages it would be sent as on its own."""
     projector = Projector(view, receiver_of(view, dialect, None, None), Large(blobs or {}))
     for item in view.items:
         yield item, projector.alone(item)
@@ -106,14 +107,14 @@ def each_item(
 def each_turn(
     view: JournalView, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> Iterator[tuple[Item, list[NeutralTurn]]]:
-    """Return items in no dialect's spelling: words, calls with their arguments, and results."""
+    """Yield items as turns that belong to no dialect: words, calls with arguments, and results."""
     projector = Projector(view, receiver_of(view, ANTHROPIC, None, None), Large(blobs or {}))
     for item in items:
         yield item, projector.turns(item)
 
 
 class Receiver(Struct, frozen=True):
-    """Who gets a request; an empty name is taken to be anybody."""
+    """The receiver of a request; an empty name matches any."""
 
     profile: Profile
     provider: str
@@ -121,7 +122,7 @@ class Receiver(Struct, frozen=True):
     traits: Traits
 
     def issued(self, event: Replied | Partial) -> bool:
-        """Whether a reply was this receiver's own."""
+        """Whether a reply came from this receiver."""
         if known(event.dialect) != self.profile.dialect:
             return False
         if event.provider and self.provider and event.provider != self.provider:
@@ -138,9 +139,9 @@ def receiver_of(
     model: str | None,
     before: tuple[int, Replied | Partial | None] = (0, None),
 ) -> Receiver:
-    """Return who gets a request; where nobody says so, who replied last in this dialect.
+    """Return the receiver of a request; by default the issuer of the last reply in this dialect.
 
-    ``before`` says which reply that is among the first items, if this is known already.
+    ``before`` gives the last reply among the first items, if the caller knows it already.
     """
     profile = profile_named(dialect)
     last = last_reply_in(view, profile.dialect, *before)
@@ -156,7 +157,7 @@ def last_reply_in(
     before: Replied | Partial | None = None,
     stop: int | None = None,
 ) -> Replied | Partial | None:
-    """Return the last reply in a dialect, of the items from ``start`` on; else ``before``."""
+    """Return the last reply in a dialect among some items, or ``before`` if there is none."""
     items = view.items
     for at in range((len(items) if stop is None else stop) - 1, start - 1, -1):
         item = items[at]
@@ -166,10 +167,10 @@ def last_reply_in(
 
 
 class Mark(Struct):
-    """A place in a request at which it can be gone on with, whatever comes.
+    """A place at which a request can be continued later, whatever follows.
 
-    ``item`` is the number of the reply that begins there, ``message`` that of its first message;
-    ``changed`` and ``ids`` are what a projector knew.
+    ``item`` is the number of the reply that begins there, and ``message`` the number of its first
+    message. ``changed`` and ``ids`` are the state of the projector at that place.
     """
 
     item: int
@@ -179,7 +180,7 @@ class Mark(Struct):
 
 
 class Projector:
-    """One view for one receiver; ``limit`` says how light the view was made."""
+    """Projects one view for one receiver; ``limit`` is the one that the view was lightened with."""
 
     def __init__(self, view: JournalView, receiver: Receiver, large: Large, limit: int = 0) -> None:
         self.view = view
@@ -198,21 +199,23 @@ class Projector:
         self._issued: dict[tuple[str, str, str], bool] = {}
 
     def bound(self, messages: list[Any], start: int = 0) -> int | None:
-        """Return a number of bytes that the messages from one on do not exceed, as JSON.
+        """Return an upper bound for the size of the messages from ``start`` on, in bytes of JSON.
 
-        None if they may be anything but everyday parts, or clean text of no great size.
+        Return None if they may contain more than everyday parts, or text that is large or not
+        clean.
         """
         if not self._is_everyday or not self.value.is_clean:
             return None
         profile, largest = self.receiver.profile, self.value.largest
         size = self.value.size + (len(messages) - start) * _AROUND
         if not is_small(profile, size, largest):
-            # a bound that counts everything twice is a little hard on those that just fit
+            # The quick bound counts everything twice; a list that only just fits is measured
+            # exactly.
             size = encoded_size(messages[start:])
         return size if size >= 0 and is_small(profile, size, largest) else None
 
     def native(self) -> list[Any]:
-        """Return the list with every reply as it came, where that may be."""
+        """Return the list with each reply exactly as it came, where the receiver accepts that."""
         messages: list[Any] = []
         self.open()
         self.go_on(messages, 0, None)
@@ -228,9 +231,10 @@ class Projector:
     def go_on(
         self, messages: list[Any], start: int, stop: int | None, marks: list[Mark] | None = None
     ) -> None:
-        """Add some of the items, and to ``marks`` the places at which one can go on later.
+        """Append some of the items, and add to ``marks`` the places to continue from later.
 
-        Those are where a reply begins a message of its own and all before it is written.
+        Such a place is a reply that begins a new message when everything before it has been
+        written.
         """
         places = self.view.items[start:stop] if marks is not None else []
         numbers = {id(item): number for number, item in enumerate(places, start)}
@@ -252,13 +256,13 @@ class Projector:
                 marks.append(Mark(numbers[id(item)], count, changed, self.ids.mark()))
 
     def close(self, messages: list[Any]) -> None:
-        """Write what is left."""
+        """Write the turns that are still pending."""
         if self._turns:
             turns, self._turns = self._turns, []
             self._put(messages, self._spelled(turns, opens=not messages))
 
     def foreign(self) -> list[Any]:
-        """Return the list with nothing as it came: words, calls and results, spelled anew."""
+        """Return the list with every item written anew, as words, calls and results."""
         summary = self.view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(self.receiver.profile)
@@ -269,16 +273,16 @@ class Projector:
         return self._spelled(turns)
 
     def alone(self, item: Item) -> list[Any]:
-        """Return the messages of one item."""
+        """Return the messages for one item on its own."""
         own = self._own(item)
         return self._spelled([*self.turns(item)], opens=False) if own is None else own
 
     def _own(self, item: Item | str) -> list[Any] | None:
-        """Return an item in the receiver's own spelling, if it has one."""
+        """Return an item as it came, if it is in the receiver's dialect, else None."""
         if not isinstance(item, OWN) or known(item.event.dialect) != self.name:
             return None
         if isinstance(item, ModelReply):
-            # A reply goes as it came to who issued it, with the results of its calls.
+            # The issuer gets its reply back as it came, with the results of its calls.
             value = self.value.of(item.event)
             plain = self.exchange.plain_messages(value)
             messages = messages_in(self.name, value) if plain is None else plain
@@ -286,7 +290,7 @@ class Projector:
             found = self._issued.get(who)
             if found is None:
                 found = self._issued[who] = self.receiver.issued(item.event)
-            # Some models mind if they get to see another past than they replied to.
+            # Some models reject reasoning if anything before it differs from what they replied to.
             is_other_past = self.receiver.traits.binds_reasoning and self.changed > item.after
             if not found or is_other_past:
                 self._is_everyday = False
@@ -303,7 +307,10 @@ class Projector:
         return [said_as(self.name, content)] if content else None
 
     def _texts(self, reply: ModelReply, plain: list[Any] | None) -> list[Any]:
-        """Return the results of a reply's calls if each is a text and its call can be named."""
+        """Return results for a reply's calls.
+
+        Empty if one is not a text or cannot name its call.
+        """
         exchange = self.exchange
         if not exchange.writes_results or self._is_shortened(reply.seq):
             return []
@@ -322,7 +329,7 @@ class Projector:
         return exchange.plain_results(results)
 
     def _turns_of(self, item: Item) -> Sequence[NeutralTurn | str]:
-        """Return an item in no dialect's spelling; plain words and an everyday reply at once."""
+        """Return an item as turns of no dialect, with a shortcut for plain words and everyday replies."""
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
             if type(text) is str and not is_blank_text(text):
@@ -340,7 +347,7 @@ class Projector:
         return self.turns(item)
 
     def _text_results(self, calls: list[CallState]) -> list[TextResult] | None:
-        """Return what became of calls if each has a result that is a text."""
+        """Return the results of calls, or None unless each call has a result that is a text."""
         results: list[TextResult] = []
         for call in calls:
             fact = call.outcome.fact if call.outcome is not None else None
@@ -353,7 +360,7 @@ class Projector:
         return results
 
     def turns(self, item: Item | str) -> list[NeutralTurn]:
-        """Return an item in no dialect's spelling."""
+        """Return an item as turns that belong to no dialect."""
         self._is_everyday = False
         if isinstance(item, str):
             return [text_turn(USER, item)]
@@ -371,7 +378,8 @@ class Projector:
             return turns
         issuer = known(item.event.dialect)
         if not issuer:
-            # Words for a reply that this version cannot read, and what its calls gave.
+            # This version cannot read the reply: say so, and send what its calls returned as the
+            # user's words.
             turns = [text_turn(ASSISTANT, UNREADABLE)]
             for call in item.calls:
                 answer = answer_to(call, self._outcome(call))
@@ -394,7 +402,7 @@ class Projector:
         return with_results(name, messages, [call.id for call in calls], answers)
 
     def _shortened(self, call: CallState, limit: int) -> ResultContent:
-        """Return the beginning and the end of a result, of a large one without the rest of it."""
+        """Return the beginning and end of a result; the middle of a large one is not read."""
         fact = call.outcome.fact if call.outcome else None
         if is_large_text(fact):
             short = shorten_large_text(fact, self.large, limit, call)
@@ -412,7 +420,7 @@ class Projector:
         return value
 
     def _spelled(self, turns: Sequence[NeutralTurn | str], *, opens: bool = True) -> list[Any]:
-        """Write turns for the receiver; a string is a turn of the user's that is words alone."""
+        """Write turns for the receiver; a string is a turn of the user's that consists of words."""
         if len(turns) == 1 and isinstance(turns[0], str):
             return [self.exchange.text_message(turns[0])]
         if self._are_plain(turns, opens=opens):
@@ -427,7 +435,8 @@ class Projector:
     def _are_plain(self, turns: Sequence[NeutralTurn | str], *, opens: bool) -> bool:
         """Whether turns can be written without being fitted to their receiver.
 
-        That is an everyday reply, and words behind it, for a dialect's own profile.
+        They can if they are an everyday reply, with the user's words after it or not, and if the
+        receiver is a dialect without a profile of its own.
         """
         if opens or self.receiver.profile.name or not turns or len(turns) > _PLAIN_TURNS:
             return False
@@ -436,13 +445,13 @@ class Projector:
         return may_stay(turns, self.ids)
 
     def _put(self, messages: list[Any], more: Sequence[Any]) -> None:
-        """Add messages; what the user says behind results stands in their message."""
+        """Append messages; the user's words after results join the message with the results."""
         if not self.exchange.joins_user_messages:
             messages += more
             return
         for message in more:
             before: Any = messages[-1] if messages else None
-            # Whether two messages of the user's can be one.
+            # Both must be user messages whose content is a list of parts.
             if (
                 isinstance(before, dict)
                 and before.get("role") == message.get("role") == USER
@@ -455,7 +464,7 @@ class Projector:
 
 
 def _begins(turns: Sequence[NeutralTurn | str]) -> bool:
-    """Whether turns begin with something that the assistant says or calls."""
+    """Whether turns begin with words or calls of the assistant."""
     first = turns[0] if turns else None
     if not isinstance(first, NeutralTurn) or first.role != ASSISTANT:
         return False
@@ -465,20 +474,20 @@ def _begins(turns: Sequence[NeutralTurn | str]) -> bool:
 
 
 def _ends(turn: NeutralTurn | str) -> bool:
-    """Whether what the assistant says behind a turn is another turn."""
+    """Whether the assistant's words after a turn start a new turn."""
     return isinstance(turn, str) or turn.role == USER or bool(turn.answers)
 
 
-# Ids and names that every receiver takes as they are.
+# Ids and names that every receiver accepts.
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]{1,64}").fullmatch
 
 
 class PlainTurn(NeutralTurn):
-    """A turn that every receiver takes as it is, but for ids that were used before."""
+    """A turn that every receiver accepts as it is, unless it repeats an id."""
 
 
 def turn_of(issuer: str, value: Any, results: Sequence[TextResult]) -> NeutralTurn | None:
-    """Read a reply with its results; None if it takes a longer look."""
+    """Return a reply with its results as one turn, or None if it is not an everyday reply."""
     exchange = exchange_of(issuer)
     messages = exchange.plain_messages(value)
     if messages is None:
@@ -509,7 +518,7 @@ def turn_of(issuer: str, value: Any, results: Sequence[TextResult]) -> NeutralTu
 
 
 def may_stay(turns: Sequence[NeutralTurn | str], ids: Ids) -> bool:
-    """Whether turns can be written as they are, and note the ids in them."""
+    """Whether turns can be written with their ids as they are; if so, note these ids as used."""
     calls = [call.id for turn in turns if isinstance(turn, NeutralTurn) for call in turn.calls]
     if len(set(calls)) != len(calls):
         return False
@@ -529,11 +538,11 @@ _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 class Values:
-    """Decoded payloads; ``large`` gives those that are kept apart, one by one when asked for.
+    """Decodes the payloads of events; a payload in a blob is fetched from ``large`` when asked for.
 
-    What is handed out is nobody else's, and the same until the next items come. ``is_clean`` says
-    whether all of it is text that UTF-8 can say, without a NUL. Written anew as JSON it has
-    ``size`` bytes at most, and what is decoded at once ``largest``.
+    A decoded value may be changed by the caller, and is the same object until the next items are
+    read. ``is_clean`` says whether all texts can be encoded as UTF-8 and contain no NUL. ``size``
+    is an upper bound for all of it as JSON, in bytes, and ``largest`` for what was decoded at once.
     """
 
     def __init__(self, large: Large) -> None:
@@ -544,7 +553,7 @@ class Values:
         self._ready: dict[int, Any] = {}
 
     def ahead(self, items: Sequence[Item]) -> Iterator[Item]:
-        """Pass items on, with what they carry decoded some items ahead."""
+        """Yield items; the small payloads of each chunk of items are decoded together."""
         for start in range(0, len(items), _CHUNK):
             chunk = items[start : start + _CHUNK]
             before = self.size
@@ -554,14 +563,14 @@ class Values:
         self._ready = {}
 
     def of(self, event: Event) -> Any:
-        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        """Return the decoded payload of an event; None if it has none or it cannot be read."""
         value = self._ready.get(id(event), _MISSING)
         if value is _MISSING and event.blob:
             before = self.size
             value = self._decoded([event]).get(id(event), _MISSING)
             self.largest = max(self.largest, self.size - before)
         if value is _MISSING or (type(value) is str and isinstance(event, _REPLIES)):
-            # Decode one payload in whatever way it can be read.
+            # Decode this payload by itself, as leniently as possible.
             self.is_clean = False
             try:
                 return value_of(self._payload(event), inner=isinstance(event, _REPLIES))
@@ -573,11 +582,11 @@ class Values:
         return msgspec.Raw(self._large.whole(event.blob)) if event.blob else event.payload
 
     def _read(self, events: list[Event]) -> dict[int, Any]:
-        """Decode what events carry, small payloads together; large ones wait to be asked for."""
+        """Decode the small payloads of events together; payloads in blobs are decoded on demand."""
         return self._decoded([event for event in events if not event.blob])
 
     def _decoded(self, events: list[Event]) -> dict[int, Any]:
-        """Decode payloads as one list; none if one of them is not to be read like that."""
+        """Decode payloads as one list; return nothing if one of them cannot be read this way."""
         joined = b"[%b]" % b",".join(map(self._payload, events))
         try:
             values = _decode(joined)
@@ -585,8 +594,8 @@ class Values:
             return {}
         if len(values) != len(events):
             return {}
-        # A text is never longer than it was. Anything else can be, a number for one, and counts
-        # twice, since a result names its call once more.
+        # Encoding a text again never makes it longer. Other values, such as numbers, can get
+        # longer, and count twice because a result repeats parts of its call.
         length = len(joined)
         others = encoded_size([value for value in values if type(value) is not str])
         texts = (value for value in values if type(value) is str)

@@ -1,7 +1,7 @@
-"""What can be asked of records: where words were said, and what the replies cost.
+"""Queries over records: where words were said, and what the replies cost.
 
-Words are looked for in any case, each anywhere in the text, and all of them in one record. Costs
-are known as far as the providers said so.
+A search ignores case. Each word may stand anywhere in the text, and one record must contain all of
+them. Costs are known as far as the providers reported them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BEFORE, _LENGTH = 40, 120
 
 
 class Match(Struct, frozen=True):
-    """A record in which all words were found: who said it, and a little of the text around."""
+    """A record that contains all the words: who said it, and a short excerpt of the text."""
 
     session: str
     seq: int
@@ -56,7 +56,7 @@ class Match(Struct, frozen=True):
 
 
 class SearchWords:
-    """The words that are looked for."""
+    """The words of a search."""
 
     def __init__(self, text: object) -> None:
         self.words = text.casefold().split() if isinstance(text, str) else []
@@ -65,13 +65,14 @@ class SearchWords:
         self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
 
     def __repr__(self) -> str:
-        """Say how many words there are; what somebody looks for may be a secret."""
+        """Return the number of words, but not the words: they may be secrets."""
         return f"<{type(self).__name__}: {len(self.words)} words>"
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Whether the JSON of a text can hold all words; a quick look, never wrong about no.
+        """Whether the JSON of a text may contain all words; False is certain, True is not.
 
-        What is not ASCII can be another case of a letter that is, and what is escaped, too.
+        Any character that is not ASCII, or that is escaped, may be another case of a letter that
+        is.
         """
         if not self._plain or not raw.isascii() or b"\\u" in raw:
             return True
@@ -79,12 +80,12 @@ class SearchWords:
         return all(word in lower for word in self._plain)
 
     def are_in(self, text: str) -> bool:
-        """Whether a text holds all words."""
+        """Whether a text contains all words."""
         folded = text.casefold()
         return all(word in folded for word in self.words)
 
     def excerpt(self, text: str) -> str:
-        """Return a little of a text around the first word, on one line."""
+        """Return a short excerpt of a text around the first word, on one line."""
         found = re.search(re.escape(self.words[0]), text, re.IGNORECASE)
         start = max((found.start() if found else 0) - _BEFORE, 0)
         cut = _BLANK.sub(" ", text[start : start + _LENGTH]).strip()
@@ -93,7 +94,7 @@ class SearchWords:
 
 
 def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, str]]:
-    """Return what messages say: the number of each, who speaks, and the text."""
+    """Yield the texts in messages: the number of the message, who speaks, and the text."""
     view = new_dialect(dialect)
     for number, message in enumerate(view.read(messages)):
         for part in message.parts:
@@ -105,10 +106,11 @@ def said_in(dialect: str, messages: Sequence[Any]) -> Iterator[tuple[int, Who, s
 
 
 class SessionSearch:
-    """Goes through the records of one session, in order.
+    """Searches the records of one session, in order.
 
-    What had come of a stream stands in for it until the whole of it is there, and is returned last.
-    ``others`` returns what a record says that is no event of a session; None for any other.
+    A partial reply counts until the whole reply of its stream is seen; one that never came in full
+    is returned by :meth:`rest`. ``others`` returns the texts of a record that is not an event of a
+    session, and None for any other record.
     """
 
     def __init__(self, session: str, words: SearchWords, payload: Payload, others: Others) -> None:
@@ -119,7 +121,7 @@ class SessionSearch:
         self._parts: dict[str, Match] = {}
 
     def look(self, record: JournalRecord) -> Match | None:
-        """Look at the next record."""
+        """Search the next record; return a match, or None."""
         body = record.body
         others = self._others(body, self._words.may_be_in, self._payload)
         if others is not None:
@@ -143,11 +145,11 @@ class SessionSearch:
         return found
 
     def rest(self) -> list[Match]:
-        """Return what was found in replies that never came in full."""
+        """Return the matches in replies that never came in full."""
         return sorted(self._parts.values(), key=lambda match: match.seq)
 
     def _match(self, record: JournalRecord, spoken: Spoken) -> Match | None:
-        """Find all words in one text, or else in all that a record says."""
+        """Return a match if one text of a record, or all of them together, contain all words."""
         texts: list[str] = []
         first: Who | None = None
         for who, text in spoken:
@@ -163,7 +165,7 @@ class SessionSearch:
 
 
 def _spoken(event: Event, value: Any) -> Spoken:
-    """Return what an event says, text by text."""
+    """Return the texts of an event, and who said each."""
     if value is None:
         return
     if isinstance(event, Replied | Partial):
@@ -181,7 +183,7 @@ def _spoken(event: Event, value: Any) -> Spoken:
 
 
 class Spent(Struct, frozen=True):
-    """Tokens of some replies; ``unknown`` of them say nothing of what they cost."""
+    """The tokens of some replies; ``unknown`` counts the replies that report no costs."""
 
     tokens: Tokens = Tokens()
     replies: int = 0
@@ -189,41 +191,42 @@ class Spent(Struct, frozen=True):
 
     @property
     def input(self) -> int:
-        """All that was sent, what came from a cache included."""
+        """All tokens that were sent, including those read from a cache."""
         return self.tokens.input
 
     @property
     def output(self) -> int:
-        """All that was generated, reasoning included."""
+        """All tokens that were generated, including reasoning."""
         return self.tokens.output
 
     @property
     def cached(self) -> int:
-        """What of the input came from a cache."""
+        """The input tokens that were read from a cache."""
         return self.tokens.cached
 
     @property
     def cache_write(self) -> int:
-        """What of the input was written to a cache."""
+        """The input tokens that were written to a cache."""
         return self.tokens.cache_write
 
     @property
     def reasoning(self) -> int:
-        """What of the output was reasoning, as far as the provider says."""
+        """The output tokens that were reasoning, as far as the provider reports them."""
         return self.tokens.reasoning
 
     def __add__(self, other: Spent) -> Spent:
-        """Add up."""
+        """Return the sum of both."""
         return Spent(
             self.tokens + other.tokens, self.replies + other.replies, self.unknown + other.unknown
         )
 
 
 class Usage(Spent, frozen=True):
-    """What all replies of a session cost, and those of each model; "" is for no model's name.
+    """The costs of all replies in a session, and of each model; "" stands for an unnamed model.
 
-    Replies that were rewound were paid for, and count. So do those that a fork was made with, and
-    ``copied`` is what they cost: it was paid for in the session they were copied from.
+    Replies that were rewound count, because they were paid for. Replies that a fork started with
+    count too; ``copied`` holds their costs, which were paid in the session that they were copied
+    from.
     """
 
     models: dict[str, Spent] = field(default_factory=dict)
@@ -231,9 +234,9 @@ class Usage(Spent, frozen=True):
 
 
 def usage_of(facts: Iterable[Fact], payload: Callable[[Event], bytes]) -> Usage:
-    """Add up what replies say they cost; ``payload`` gives what an event carries.
+    """Return the sum of the costs that replies report; ``payload`` returns the payload of an event.
 
-    What had come of a stream that broke off is a reply, too.
+    A reply whose stream broke off counts with what it reported by then.
     """
     replies: dict[int | str, tuple[int, Replied | Partial]] = {}
     copied_upto = 0
@@ -243,7 +246,7 @@ def usage_of(facts: Iterable[Fact], payload: Callable[[Event], bytes]) -> Usage:
             copied_upto = max(copied_upto, event.at)
         elif isinstance(event, Replied | Partial):
             name = event.stream or fact.seq
-            # a part counts until the whole of its stream is there
+            # a partial reply counts until the whole reply of its stream is there
             is_known = name in replies and isinstance(replies[name][1], Replied)
             if isinstance(event, Replied) or not is_known:
                 replies[name] = (fact.seq, event)

@@ -1,9 +1,9 @@
-"""How an event is kept: its bytes, where it stands, who wrote it, and a checksum over all before.
+"""How a store keeps an event: as bytes, with a position, a writer and a chained checksum.
 
-A store knows nothing of what an event says. It keeps records in order, and every record carries a
-checksum that covers the one before it, so a changed byte, a missing record or two that changed
-places are found on reading, whatever the store's own format lets pass. Large values are kept apart
-from the records that name them, and as little of them is read as will do.
+A store knows nothing about the content of an event. It keeps records in order. The checksum of each
+record covers the checksum of the record before it, so a reader notices a changed byte, a missing
+record or two swapped records, even where the store's own format would accept them. Large values are
+kept apart from the records that name them, and are read only as far as needed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 class JournalEntry(Struct, frozen=True, gc=False):
     """An event on its way into a store.
 
-    ``key`` names it once in its session: sent again after an unknown outcome it is kept once.
-    ``body`` is one line of JSON without a line break; ``at`` is milliseconds since 1970.
-    ``blobs`` are the large values that the body names by :func:`blob_name`.
+    ``key`` identifies the event within its session: an event that is sent again after an unknown
+    outcome is stored only once. ``body`` is one line of JSON without a line break; ``at`` is
+    milliseconds since 1970. ``blobs`` are the large values that the body names by
+    :func:`blob_name`.
     """
 
     key: str
@@ -44,7 +45,7 @@ class JournalEntry(Struct, frozen=True, gc=False):
 
 
 class JournalRecord(Struct, frozen=True, gc=False):
-    """An event in a store: the ``seq``-th of its session, from 1, written under ``epoch``."""
+    """An event in a store: number ``seq`` of its session, from 1, written under ``epoch``."""
 
     seq: int
     epoch: int
@@ -57,7 +58,7 @@ class JournalRecord(Struct, frozen=True, gc=False):
 
 
 class Head(Struct, frozen=True, gc=False):
-    """Where a session stands: its last record (0 for none), that one's digest, its last epoch."""
+    """The end of a session: its last record (0 for none), that record's digest, its last epoch."""
 
     seq: int = 0
     digest: bytes = START
@@ -65,12 +66,12 @@ class Head(Struct, frozen=True, gc=False):
 
 
 NEW = Head()
-# A copy of a hash that has seen nothing yet is made in a third of the time of a new one.
+# Copying an unused hash object takes a third of the time of creating a new one.
 _fresh = blake2b(digest_size=DIGEST_SIZE).copy
 
 
 def digest_of(before: bytes, seq: int, epoch: int, entry: JournalEntry | JournalRecord) -> bytes:
-    """Compute a record's checksum, which covers the record before it."""
+    """Return the checksum of a record, which covers the checksum of the record before it."""
     hashed = _fresh()
     hashed.update(b"%b%d %d %d %b\n" % (before, seq, epoch, entry.at, entry.key.encode("ascii")))
     hashed.update(entry.body)
@@ -78,7 +79,7 @@ def digest_of(before: bytes, seq: int, epoch: int, entry: JournalEntry | Journal
 
 
 def chain_entries(head: Head, epoch: int, entries: Iterable[JournalEntry]) -> list[JournalRecord]:
-    """Make the records that follow a head."""
+    """Return the records that entries become when they are appended after a head."""
     records: list[JournalRecord] = []
     seq, before = head.seq, head.digest
     for entry in entries:
@@ -96,10 +97,10 @@ def verify_chain(
     last: int = 0,
     end: Head | None = None,
 ) -> Iterator[JournalRecord]:
-    """Pass records on that follow ``after``; raises ``Damaged`` at the first that does not.
+    """Yield the records that follow ``after``; raise ``Damaged`` at the first that does not fit.
 
-    It also raises if they end before record ``last``, and if the record that a session ends with
-    is another one than its ``end`` says.
+    ``Damaged`` is also raised if the records end before number ``last``, or if the last record of
+    the session is not the one that ``end`` names.
     """
     seq, before, epoch = after.seq, after.digest, 0
     for record in records:
@@ -122,12 +123,12 @@ def verify_chain(
 
 
 def blob_name(value: bytes) -> str:
-    """Name a large value by its content: 32 hexadecimal digits."""
+    """Return the name of a large value: a hash of its content, 32 hexadecimal digits."""
     return blake2b(value, digest_size=BLOB_NAME_SIZE // 2).hexdigest()
 
 
 def inbox_of(session: str) -> str:
-    """Name the journal that holds what others delivered to a session."""
+    """Return the name of the journal that holds the results which others delivered to a session."""
     return check_name(session) + _INBOX
 
 
@@ -137,19 +138,19 @@ def is_inbox(name: str) -> bool:
 
 
 def is_session_name(name: str) -> bool:
-    """Whether this may be the name of a session's journal, or of its inbox."""
+    """Whether this is a valid name for a session's journal, or for its inbox."""
     return bool(_JOURNAL.fullmatch(name))
 
 
 def check_session_name(name: object) -> str:
-    """Return the name of a session's journal, or of its inbox, if it may be one."""
+    """Return the name of a session's journal or inbox; raise ``UsageError`` if it is not valid."""
     if isinstance(name, str) and _JOURNAL.fullmatch(name):
         return name
     return check_name(name)
 
 
 def check_name(name: object) -> str:
-    """Return a session's name if it may be one: it becomes file names and parts of URLs."""
+    """Return a session's name, which becomes part of file names and URLs, if it is valid."""
     if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(
             "a session's name has 1 to 128 letters, digits, '.', '_' or '-' and no leading dot"
@@ -158,45 +159,45 @@ def check_name(name: object) -> str:
 
 
 def check_key(key: object) -> str:
-    """Return an idempotency key if it may be one."""
+    """Return an idempotency key if it is valid; raise ``UsageError`` otherwise."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
     return key
 
 
 _decode = msgspec.json.Decoder(str).decode
-# No character takes more bytes in a JSON string, and no escape is longer.
+# The most bytes that one character, or one escape, takes in a JSON string.
 WIDEST = 6
-# So near to a cut a place is looked for at which a character begins.
+# How many bytes from a cut to search for the start of a character.
 _NEAR = 200
 _CONTINUES = 0b1000_0000
 _MASK = 0b1100_0000
 
 
 class Large:
-    """Large values that are in memory; one that is not there is nothing."""
+    """Large values in memory, by name; a missing value reads as JSON null."""
 
     def __init__(self, values: Mapping[str, bytes]) -> None:
         self._values = values
 
     def whole(self, name: str) -> bytes:
-        """Return all of a value."""
+        """Return the bytes of a value."""
         return self._values.get(name, b"null")
 
     def sizes(self, names: list[str]) -> Mapping[str, int]:
-        """Return the lengths of values."""
+        """Return the length of each named value in bytes."""
         return {name: len(self.whole(name)) for name in names}
 
     def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
-        """Return the first and the last bytes of a value."""
+        """Return the first ``head`` and the last ``tail`` bytes of a value."""
         value = self.whole(name)
         return value[:head], value[len(value) - tail :]
 
 
 class StoredLarge(Large):
-    """Large values in a store, of which nothing is kept but how large they are.
+    """Large values that stay in the store; only their sizes are kept in memory.
 
-    The first time a value is read, all of it is, so that its checksum is verified.
+    The first read of a value always fetches all of it, so that the store verifies its checksum.
     """
 
     def __init__(
@@ -228,15 +229,16 @@ class StoredLarge(Large):
 
 
 def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] | None:
-    """Return the first and the last characters of a text without reading what is between.
+    """Return the first and the last characters of a stored text without reading its middle.
 
-    None for what is no JSON string, and for one that is better read as a whole.
+    Return None if the value is not a JSON string, or if it should be read as a whole.
     """
     for width in (1.2, 2, WIDEST):
         first, last = large.ends(name, int(width * (head + 200)), int(width * (tail + 200)))
         if first[:1] != b'"' or last[-1:] != b'"':
             return None
-        # Up to the last place, and from the first one, that is no escape's.
+        # Cut the head as late and the tail as early as possible, but never inside a character or
+        # escape.
         head_raw, tail_raw = first[1:], last[:-1]
         stops = range(len(head_raw) - 1, max(len(head_raw) - _NEAR, 0), -1)
         starts = range(WIDEST, min(len(tail_raw), _NEAR))
@@ -251,7 +253,7 @@ def text_ends(large: Large, name: str, head: int, tail: int) -> tuple[str, str] 
 
 
 def _first_boundary(raw: bytes, places: Iterable[int]) -> int | None:
-    """Find a place in a JSON string at which a character begins that no escape is part of."""
+    """Return the first of some offsets at which a character begins and no escape is near."""
     for at in places:
         if raw[at] & _MASK != _CONTINUES and b"\\" not in raw[max(at - WIDEST, 0) : at]:
             return at
@@ -259,6 +261,7 @@ def _first_boundary(raw: bytes, places: Iterable[int]) -> int | None:
 
 
 def _decoded(raw: bytes) -> str | None:
+    """Return the text of a JSON string without its quotes, or None if it is not valid."""
     try:
         return _decode(b'"%b"' % raw)
     except ValueError:

@@ -1,9 +1,9 @@
-"""The request that is sent: projected, judged by every rule, and healed or made lighter if needed.
+"""The request to send: projected, checked by every rule, and healed or shortened if necessary.
 
-An agent asks once a turn. What was said long ago stays as it is, and was judged before, so each
-request shares with the last one all that has not changed since, and continues behind it. Whatever
-touches what stands before that place (a rewind, a compaction, a late result, another model) makes
-the request start anew, and both ways lead to the same messages.
+An agent asks once a turn. What was said long ago does not change and was checked before, so each
+request shares with the last one everything up to the first change, and continues from there.
+Anything that changes an earlier place (a rewind, a compaction, a late result, another model) makes
+the request start from scratch. Both ways lead to the same messages.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from lockstitch.journal.state import (
 from lockstitch.repair.plan import Plan
 from lockstitch.rules import Case, RequestContext, examine
 
-# A request with more bytes than its provider takes, and how many characters of each result are
-# sent then, at most.
+# The code for a request that is larger than its provider accepts, and the limits on the length of
+# each result, in characters, that are tried then.
 _TOO_LONG = "LS504"
 _LIMITS = (1_000_000, 100_000, 10_000, 1_000)
-# So many replies are enough to tell how a list ends.
+# Looking at this many replies is enough to see how a list ends.
 _ENOUGH = 2
 _MODELS = ("assistant", "model", "ai", "function_call", "reasoning")
 
@@ -63,10 +63,11 @@ def project(
     provider: str | None = None,
     blobs: Mapping[str, bytes] | None = None,
 ) -> list[Any]:
-    """Return the messages to send to a receiver; every rule of its dialect is satisfied.
+    """Return the messages to send to a receiver; they satisfy every rule of its dialect.
 
-    Who receives them is who replied last in this dialect, unless ``provider`` and ``model`` say
-    otherwise. ``blobs`` holds the large values that :func:`wanted` names.
+    The receiver is the model that replied last in this dialect, unless ``provider`` and ``model``
+    name another one. ``blobs`` holds the large values that :func:`wanted_blobs` names. Raises
+    ``Unreadable`` if no valid request can be made.
     """
     receiver = receiver_of(view, dialect, provider, model)
     large = Large(blobs or {})
@@ -81,7 +82,7 @@ def project(
 
 
 def heal_request(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
-    """Return a request that satisfies every rule in place of one that does not."""
+    """Return a repaired request; raise ``Unreadable`` if no repair satisfies every rule."""
     receiver, large = projector.receiver, projector.large
     made = _tried(projector, messages, dialect)
     for limit in _LIMITS:
@@ -97,7 +98,7 @@ def heal_request(projector: Projector, messages: list[Any], dialect: str) -> lis
 
 
 def _tried(projector: Projector, messages: list[Any], dialect: str) -> list[Any] | Plan:
-    """Return the messages of a request as a repair leaves them, or what is wrong with them."""
+    """Return the messages of a request after a repair, or the plan that failed to repair it."""
     model = projector.receiver.model or None
     made = plan(messages, dialect, model=model)
     if not made.healed:
@@ -110,9 +111,9 @@ def _codes(made: Plan) -> set[str]:
 
 
 def weights(view: JournalView, large: Large, start: int = 0, stop: int | None = None) -> list[int]:
-    """Return how many bytes of text at least a request has of large results.
+    """Return lower bounds for the bytes of large results in a request, one for each length limit.
 
-    The first number is for results that go out whole, the others for each of the limits.
+    The first bound is for results that are sent whole, the others are for ``_LIMITS`` in order.
     """
     totals, summary = [0] * (1 + len(_LIMITS)), view.summary
     if not view.has_large:
@@ -120,7 +121,8 @@ def weights(view: JournalView, large: Large, start: int = 0, stop: int | None = 
     found: list[tuple[str, int | None]] = []
     for item in view.sent(start, stop):
         if type(item) is ModelReply:
-            # How much of its results is sent, as a compaction wants it; None for all.
+            # The limit that a compaction has set for the results of this reply; None if there is
+            # none.
             cap = summary.event.limit if summary and summary.shortens(item.seq) else None
             facts = [call.outcome.fact for call in item.calls if call.outcome is not None]
             found += [(fact.blob, cap) for fact in facts if is_large_text(fact)]
@@ -133,14 +135,17 @@ def weights(view: JournalView, large: Large, start: int = 0, stop: int | None = 
 
 
 def needed_limit(receiver: Receiver, totals: Sequence[int]) -> int:
-    """Return how many characters of a result can be sent at most, 0 for any number."""
+    """Return the limit on each result's characters that makes a request fit, or 0 for no limit."""
     most = receiver.profile.max_bytes
     fitting = (limit for total, limit in zip(totals[1:], _LIMITS, strict=True) if total <= most)
     return 0 if not most or totals[0] <= most else next(fitting, _LIMITS[-1])
 
 
 def lighten(view: JournalView, limit: int) -> JournalView:
-    """Send less of all results, as a compaction does: no provider takes any size."""
+    """Return a view that sends at most ``limit`` characters of each result, as after a compaction.
+
+    A request must not exceed the size that its provider accepts.
+    """
     if not limit:
         return view
     summary = view.summary or SummaryInForce(0, Compacted(), 0)
@@ -152,16 +157,16 @@ def lighten(view: JournalView, limit: int) -> JournalView:
 
 
 Who = tuple[str, str | None, str | None]
-# So many requests are kept, each for another receiver.
+# How many requests are kept, each for another receiver.
 _MOST = 2
-# The last replies of a request are made anew each time: callers like to mark its last messages.
+# The last replies are made anew for each request, because callers like to mark its last messages.
 _FRESH = 2
-# So many replies before those are looked at for a place to go on from.
+# How many replies before those are searched for a place to continue from.
 _TRIED = 6
 
 
 class RequestCache:
-    """Makes the requests of one session; ``kept`` is what stays of the last ones."""
+    """Makes the requests of one session; ``kept`` holds the reusable parts of the last ones."""
 
     def __init__(self) -> None:
         self.kept: dict[Who, CachedRequest] = {}
@@ -175,7 +180,7 @@ class RequestCache:
         provider: str | None = None,
         large: Large,
     ) -> list[Any]:
-        """Make a request; what it shares with others of these is copied when it is looked at."""
+        """Return a request; messages that it shares with others are copied on first access."""
         who = (dialect, model, provider)
         kept = self.kept.pop(who, None)
         messages = kept.next(view, large) if kept is not None and kept.holds(view) else None
@@ -191,10 +196,10 @@ class RequestCache:
 
 
 class CachedRequest:
-    """What stays of a request: the messages of the first ``count`` items of a view.
+    """The reusable part of a request: the messages for the first ``count`` items of a view.
 
-    ``around`` are the last of those and the reply behind it: as long as they stand there, nothing
-    was taken out before them, put between them, or joined with what is kept.
+    ``around`` holds the last of these items and the reply after it. While both are still in their
+    places, nothing was removed or inserted before them, or joined with the kept messages.
     """
 
     def __init__(self, view: JournalView, who: Who) -> None:
@@ -218,7 +223,7 @@ class CachedRequest:
         self._made: list[Any] = []
 
     def holds(self, view: JournalView) -> bool:
-        """Whether nothing has happened to what is kept."""
+        """Whether the kept messages are still right for this view."""
         dialect, model, provider = self.who
         if view is not self.view or view.summary is not self.summary:
             return False
@@ -232,10 +237,11 @@ class CachedRequest:
         return self.receiver == receiver_of(view, dialect, provider, model, known)
 
     def next(self, view: JournalView, large: Large) -> list[Any] | None:
-        """Return the request; None if it has to be made anew, or a rule finds something in it."""
+        """Return the request, or None if it must be made from scratch or if it breaks a rule."""
         more = weights(view, large, self.count)
         limit = needed_limit(self.receiver, list(map(operator.add, self.weights, more)))
-        # The last words of the user go out whole: if they may hold media, where they stand counts.
+        # The user's last words are sent whole. If they may contain media, a request can be
+        # continued only while the same words are the last.
         words = 0
         if limit:
             spoken = (item for item in view.items if type(item) is Spoken)
@@ -247,15 +253,15 @@ class CachedRequest:
         projector = Projector(lighten(view, limit), self.receiver, large, limit)
         messages: list[Any] = []
         if self.count:
-            # Go on behind what is kept.
+            # Continue after the kept messages.
             projector.changed = self.mark.changed
             projector.ids = self._ids
             projector.ids.back_to(self.mark.ids)
             messages = MessageList(self.messages)
         else:
             projector.open()
-        # Places to go on from later are looked for from ``tried`` on, and up to ``fresh``: the last
-        # replies are not among them.
+        # The next request can continue from a place between ``tried`` and ``fresh``. The last
+        # replies are not among these places.
         found: list[int] = []
         at = len(view.items)
         while at > self.count and len(found) < _FRESH + _TRIED:
@@ -271,7 +277,8 @@ class CachedRequest:
         self._projector, self._made = projector, messages
         if not self.judge.accepts(messages, projector.bound(messages, self.judge.stable)):
             return None
-        # What is fine stays fine, unless a template counts turns from the first one.
+        # A valid start of a list stays valid, unless the template of the model counts turns from
+        # it.
         if not self.judge.profile.template:
             places = [mark for mark in marks if mark.item <= fresh]
             self._keep_stable(projector, messages, places)
@@ -283,7 +290,7 @@ class CachedRequest:
         return shared
 
     def _keep_stable(self, projector: Projector, messages: list[Any], marks: list[Mark]) -> None:
-        """Keep what comes before the last of some places."""
+        """Keep the messages before the last of these places for the next request."""
         places = [mark for mark in marks if mark.message > self.judge.stable]
         if not places or (not self.judge.stable and len(places) == 1):
             return
@@ -308,17 +315,17 @@ class CachedRequest:
         self._ids = projector.ids
 
     def healed(self) -> list[Any]:
-        """Return a request in which what a rule found is repaired."""
+        """Return a repaired request after :meth:`next` has found that a rule is broken."""
         assert self._projector is not None  # noqa: S101 - only after next() gave none
         return heal_request(self._projector, self._made, self.who[0])
 
 
 class RequestJudge:
-    """Judges the requests of one receiver, each a longer one than the last.
+    """Checks the requests of one receiver, each of which extends the last.
 
-    Once :meth:`keep_stable` knows how many messages stay as they are, only what stands behind them
-    is looked at, from ``context`` on. What rules ask of a whole list is kept of those: the ids in
-    them, how many images and cache markers there are, and how many bytes.
+    After :meth:`keep_stable` has said how many messages will not change, only the messages from
+    ``context`` on are checked. Of the stable ones it keeps what some rules ask of a whole list:
+    their ids, the number of images and cache markers, and their size in bytes.
     """
 
     def __init__(self, name: str, model: str | None) -> None:
@@ -339,8 +346,8 @@ class RequestJudge:
     def accepts(self, messages: list[Any], bound: int | None) -> bool:
         """Whether no rule finds anything in a list.
 
-        ``bound`` is for one of which all that is not stable is everyday parts: a number of bytes
-        that it does not exceed.
+        ``bound`` is an upper limit for the size of the list in bytes. It is given if everything
+        after the stable messages consists of everyday parts.
         """
         self._bound, self._proof, self._odd = bound, None, []
         if self.stable:
@@ -362,7 +369,8 @@ class RequestJudge:
     def has_sound_excerpt(self, messages: list[Any]) -> bool:
         """Whether no rule finds anything in the few places of a list that need a look.
 
-        The list is known to be small, and clean text. False also if it needs a longer look.
+        The caller knows that the list is small and that its text is clean. False may also mean that
+        the list needs a longer look.
         """
         profile = self.profile
         kind = new_dialect(profile.dialect).walker
@@ -381,7 +389,7 @@ class RequestJudge:
         return True
 
     def _is_proven(self, messages: list[Any], start: int) -> bool:
-        """Whether a quick walk shows that what is new is fine, wherever the list ends."""
+        """Whether the fast check proves the new messages valid, wherever the list ends."""
         if self.profile.name or not messages:
             return False
         proof = VIEWS[self.profile.dialect].proof()
@@ -392,7 +400,7 @@ class RequestJudge:
         return False
 
     def _ends_well(self, messages: list[Any]) -> bool:
-        """Whether a list that is fine otherwise ends as this model wants it to."""
+        """Whether the end of an otherwise valid list is acceptable to this model."""
         if self.model is None:
             return True
         if traits_of(self.model).thought_signatures:
@@ -406,7 +414,7 @@ class RequestJudge:
         return not examine(_case(self.profile, self.model, window))
 
     def _is_fine(self, messages: list[Any]) -> bool:
-        """Look at what is new with all the rules, and at what stands before it."""
+        """Whether no rule finds anything in the new messages, counting the stable ones' ids and media."""
         start = self.context
         window = [messages[0], *messages[start:]] if start else messages
         case = _case(self.profile, self.model, window)
@@ -416,20 +424,20 @@ class RequestJudge:
         new = case.messages[first:]
         if not self.ids.isdisjoint(_ids_in(new)):
             return False
-        # There may be no more images and markers than the receiver takes.
+        # Images and markers add up over the whole list, and the receiver limits their number.
         profile = self.profile
         if profile.max_markers and self.markers + _markers_in(new) > profile.max_markers:
             return False
         images = list(_images_in(new)) if profile.many_images else []
         if self.images + len(images) <= profile.many_images:
             return True
-        # as long as they were few, larger ones were taken
+        # larger images are accepted while there are few
         were_many = self.images > profile.many_images
         limit = profile.max_pixels_many
         return were_many and all(pixels(head_of(image.data)) <= limit for image in images)
 
     def keep_stable(self, messages: list[Any], count: int, context: int) -> None:
-        """Take the first messages of the list that was accepted last as stable."""
+        """Treat the first ``count`` messages of the list that was accepted last as stable."""
         new = messages[self.stable : count]
         profile = self.profile
         needs_ids = profile.ids_unique or VIEWS[profile.dialect].ids_never_repeat
@@ -455,7 +463,7 @@ class RequestJudge:
 
 
 def _is_reply(message: Any) -> bool:
-    """Whether a message, or an item, is a model's."""
+    """Whether a message or an item comes from a model."""
     return message.get("role") in _MODELS or message.get("type") in _MODELS
 
 
@@ -470,7 +478,7 @@ def _case(
 
 
 def _ids_in(messages: list[Message]) -> Iterator[str]:
-    """Return the ids of calls, results and whatever else has one."""
+    """Yield the ids of calls, results and all other parts that have one."""
     for message in messages:
         raw = message.raw.get("id") if isinstance(message.raw, dict) else None
         if isinstance(raw, str):

@@ -1,14 +1,14 @@
-"""Which records of a damaged session are still what was written, and a session made of them.
+"""Find out which records of a damaged session are still intact, and rebuild a session from them.
 
-A record's checksum covers the record before it by that one's checksum only. So behind a damaged
-record the next ones are proven by the checksum that the damaged one still carries: what stands
-behind damage is not lost with it. One flipped bit is found and put back, since the checksum tells
-which one it was. What cannot be proven is marked, and what makes no sense is kept as it is.
+The checksum of a record covers the record before it only through that record's checksum. So the
+records after a damaged one are proven by the checksum that the damaged one still carries, and are
+not lost with it. If one bit has flipped, the checksum tells which one, and it is flipped back. A
+record that cannot be proven is marked, and bytes that make no sense are kept as they are.
 
-Written anew, a session has the same records under the same numbers. Where a record is lost, a note
-stands in its place and keeps what is left of it: facts name others by their number. Nothing is made
-up: words and results whose large value is gone say so, and a reply whose content is gone is a note,
-too, since nobody knows what it asked for.
+The rebuilt session has the same records under the same numbers, since events refer to others by
+number. In place of a lost record stands a note with whatever is left of it. Nothing is made up:
+words and results whose large value is gone say so. A reply whose content is gone becomes a note,
+because nobody knows which tools it called.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from lockstitch.journal.records import (
 )
 
 Proof = Literal["intact", "behind", "restored", "unproven", "damaged", "missing"]
-# In a body of more bytes, looking for the one bit that changed takes too long.
+# The largest body, in bytes, in which searching for one changed bit does not take too long.
 SEARCHED = 16 * 1024
 _MOST_LINKS = 8
 _WORD = 63
 
 
 class Remnant(Struct, frozen=True):
-    """What a store holds of one record, whether it is right or not.
+    """What a store holds of one record, valid or not.
 
-    ``seq`` is the number that it is kept under, 0 where none is known. ``raw`` is what is there of
-    one that makes no record. ``is_altered`` says that the store had to put something right to read
-    it, ``is_sealed`` that the store has a checksum of its own that fits, and ``is_guess`` that it
-    may have nothing to do with the session: then it counts only if it is proven.
+    ``seq`` is the number that it is stored under, 0 if unknown. ``raw`` holds the bytes of a
+    remnant that does not form a record. ``is_altered`` says that the store had to correct something
+    in order to read it, and ``is_sealed`` that a checksum of the store's own fits. ``is_guess``
+    says that it may not belong to the session at all, so that it counts only if a checksum proves
+    it.
     """
 
     seq: int
@@ -64,10 +65,10 @@ class Remnant(Struct, frozen=True):
 
 
 class Remains(Struct, frozen=True):
-    """All that a store holds of a session: what it says of its end, and the remnants in order.
+    """Everything that a store holds of a session: where it says the session ends, and the remnants.
 
-    ``notes`` say what else is not as it was written. ``stamp`` is the store's own: it tells
-    whether the session is still the same later.
+    The remnants are in order. ``notes`` describe any other damage. ``stamp`` belongs to the store,
+    which can tell from it later whether the session has changed.
     """
 
     head: Head | None
@@ -77,12 +78,14 @@ class Remains(Struct, frozen=True):
 
 
 class Salvaged(Struct, frozen=True):
-    """One record of a damaged session, and what is known of it.
+    """One record of a damaged session, and how far it can be trusted.
 
-    ``intact``: what was written. ``behind``: what was written, behind damage. ``restored``: what
-    was written, with what had changed put back. ``unproven``: it can be read, but what it is
-    checked by is lost. ``damaged``: not what was written. ``missing``: nothing is there; then
-    ``count`` says how many from ``seq`` on.
+    - ``intact``: it is what was written, and so is everything before it.
+    - ``behind``: it is what was written, but stands after damage.
+    - ``restored``: it was changed, and has been corrected to what was written.
+    - ``unproven``: it can be read, but the record that would prove it is lost.
+    - ``damaged``: it is not what was written.
+    - ``missing``: there is no record. ``count`` says how many are missing from ``seq`` on.
     """
 
     seq: int
@@ -103,9 +106,9 @@ class Salvaged(Struct, frozen=True):
 class Salvage(Struct, frozen=True):
     """A session as far as it can be read, record by record.
 
-    ``lost`` names large values that are gone or changed, each with the records that name it, and
-    ``notes`` say what else is wrong. A session that is whole has neither, and only records that
-    are intact.
+    ``lost`` names the large values that are gone or changed, each with the numbers of the records
+    that name it. ``notes`` describe any other damage. A whole session has neither, and only intact
+    records.
     """
 
     session: str
@@ -116,28 +119,28 @@ class Salvage(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is what was written."""
+        """Whether the entire session is as it was written."""
         return not self.lost and not self.notes and all(r.proof == "intact" for r in self.records)
 
     @property
     def readable(self) -> int:
-        """How many records can be read."""
+        """The number of records that can be read."""
         return sum(one.is_readable for one in self.records)
 
     @property
     def behind(self) -> int:
-        """How many records can be read behind the first damage."""
+        """The number of readable records after the first damage."""
         first = next((n for n, one in enumerate(self.records) if one.proof != "intact"), None)
         return 0 if first is None else sum(one.is_readable for one in self.records[first + 1 :])
 
     @property
     def holes(self) -> list[Salvaged]:
-        """The records that are lost: damaged or missing."""
+        """The records that are lost, because they are damaged or missing."""
         return [one for one in self.records if not one.is_readable]
 
 
 def judge_remains(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
-    """Judge what is left of a session; returns its records, and what is wrong with its end."""
+    """Judge what is left of a session; return its records, and what is wrong with its end."""
     judge = _RemnantJudge(remains)
     for seq in range(1, judge.last + 1):
         judge.judge(seq)
@@ -145,12 +148,16 @@ def judge_remains(remains: Remains) -> tuple[list[Salvaged], tuple[str, ...]]:
 
 
 class _RemnantJudge:
-    """Goes through the numbers of a session, with the checksums that may stand before each."""
+    """Judges the records of a session in order of their numbers.
+
+    ``_links`` holds the checksums that the previous record may have: the next record is proven if
+    it follows from one of them.
+    """
 
     def __init__(self, remains: Remains) -> None:
         self.head = remains.head
         found = remains.remnants
-        # Numbers that nothing else bears out were changed themselves.
+        # A number this far above the count of records must itself be damaged.
         bound = 4 * len(found) + 10_000
         self._numbered: dict[int, list[Remnant]] = {}
         self._loose: list[Remnant] = []
@@ -168,9 +175,10 @@ class _RemnantJudge:
         self._is_whole = True
 
     def judge(self, seq: int) -> None:
-        """Judge the record of a number."""
+        """Judge the record with this number."""
         here = self._numbered.get(seq, [])
-        # Every session has a first record that is proven by nothing before it.
+        # Any session's first record follows from START, so a fit proves nothing about a guessed
+        # one.
         loose = (one for one in self._loose if seq > 1 or not one.is_guess)
         for one in chain(here, loose):
             proven = self._proven(one, seq)
@@ -199,7 +207,7 @@ class _RemnantJudge:
             self._doubt(seq, sure[0])
 
     def _proven(self, one: Remnant, seq: int) -> JournalRecord | None:
-        """Return a remnant as the record of a number, if a checksum proves that it is that."""
+        """Return a remnant as the record with this number, or None if no checksum proves it."""
         if one.record is None:
             return None
         record = structs.replace(one.record, seq=seq)
@@ -210,7 +218,7 @@ class _RemnantJudge:
         return None
 
     def _vindicate(self, link: bytes) -> None:
-        """Know that the record before was right but for its checksum, by the one that follows."""
+        """Mark the previous record as restored: the record after it proves all but its checksum."""
         last = self._done[-1] if self._done else None
         if last is None or last.proof != "damaged" or last.record is None:
             return
@@ -219,7 +227,7 @@ class _RemnantJudge:
             self._done[-1] = Salvaged(last.seq, "restored", right, why=_CHECKSUM)
 
     def _doubt(self, seq: int, one: Remnant) -> None:
-        """Judge a record that no checksum proves as it is."""
+        """Judge a record that no checksum proves as it stands."""
         self._is_whole = False
         links = self._links
         record = None if one.record is None else structs.replace(one.record, seq=seq)
@@ -240,12 +248,15 @@ class _RemnantJudge:
             self._take(Salvaged(seq, "damaged", record, why=why), *(said + made)[:_MOST_LINKS])
 
     def _take(self, one: Salvaged, *links: bytes) -> None:
-        """Note what a record is, and which checksums may stand before the next one."""
+        """Store the verdict on a record, and the checksums that may precede the next one."""
         self._done.append(one)
         self._links = list(links)
 
     def finish(self, head: Head | None) -> tuple[list[Salvaged], tuple[str, ...]]:
-        """Compare the end with what the session says of it; what is left over comes last."""
+        """Compare the end with the store's head; return the records and notes on the end.
+
+        Remnants that belong nowhere come last, as records without a number.
+        """
         done, notes = self._done, []
         ends = {one.record.digest: one.seq for one in done if one.record is not None}
         if head is None:
@@ -253,7 +264,8 @@ class _RemnantJudge:
         elif done and head.digest in self._links and done[-1].proof == "damaged":
             self._vindicate(head.digest)
         elif done and done[-1].proof == "missing":
-            # A number that nothing bears out, where the checksum names a record, lost nothing.
+            # If the head's checksum belongs to a record we have, only the head's number is wrong,
+            # and nothing is missing after that record.
             if head.digest in ends:
                 done = done[:-1]
                 notes.append(f"it ends at record {ends[head.digest]}, and the store says otherwise")
@@ -274,7 +286,7 @@ _FORM = "it is not in the form in which records are kept"
 
 
 def _makes_sense(record: JournalRecord) -> bool:
-    """Whether a record that cannot be proven looks like one."""
+    """Whether a record that cannot be proven looks like a real one."""
     try:
         check_key(record.key)
         msgspec.json.decode(record.body)
@@ -284,7 +296,10 @@ def _makes_sense(record: JournalRecord) -> bool:
 
 
 def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
-    """Put the one bit back that changed in a record behind ``link``; None if it was not one."""
+    """Return a record with its one flipped bit corrected, or None if that is not what is wrong.
+
+    ``link`` is the checksum of the record before it.
+    """
     right = digest_of(link, record.seq, record.epoch, record)
     changed_bits = (int.from_bytes(right) ^ int.from_bytes(record.digest)).bit_count()
     if len(record.digest) == DIGEST_SIZE and changed_bits == 1:
@@ -296,7 +311,7 @@ def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
 
 
 def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
-    """Return a record with one bit changed in what stands around its body."""
+    """Yield copies of a record with one bit changed in its epoch, time or key."""
     for bit in range(_WORD):
         yield structs.replace(record, epoch=record.epoch ^ 1 << bit)
         yield structs.replace(record, at=record.at ^ 1 << bit)
@@ -305,7 +320,7 @@ def _small_variants(record: JournalRecord) -> Iterator[JournalRecord]:
 
 
 def flip_each_bit(data: bytes) -> Iterator[bytes]:
-    """Return bytes with one bit changed, every bit in turn."""
+    """Yield copies of some bytes, each with another bit changed."""
     changed = bytearray(data)
     for place, byte in enumerate(data):
         for bit in range(8):
@@ -315,6 +330,7 @@ def flip_each_bit(data: bytes) -> Iterator[bytes]:
 
 
 def _with_body(link: bytes, record: JournalRecord) -> JournalRecord | None:
+    """Return a record with one bit of its body changed so that its checksum fits, or None."""
     head = b"%d %d %d %b\n" % (record.seq, record.epoch, record.at, record.key.encode("ascii"))
     running = blake2b(link + head, digest_size=DIGEST_SIZE)
     body = memoryview(record.body)
@@ -333,11 +349,11 @@ def _with_body(link: bytes, record: JournalRecord) -> JournalRecord | None:
 
 
 def readable_records(records: Iterable[Salvaged]) -> Iterator[JournalRecord]:
-    """Return the records that can be read."""
+    """Yield the records that can be read."""
     return (one.record for one in records if one.is_readable and one.record is not None)
 
 
-# The names of the notes that stand in the place of records.
+# The names of the notes that take the place of lost records.
 DAMAGED = "damaged-record"
 MISSING = "missing-record"
 _LOST = {
@@ -351,9 +367,9 @@ class _NamedBlobs(Struct):
 
 
 def large_names(record: JournalRecord) -> tuple[str, ...]:
-    """Return the names of the large values that a record names."""
+    """Return the names of the large values that a record refers to."""
     if b'"blobs":' in record.body:
-        # The records of others, as those of a LangGraph thread are, list theirs under this name.
+        # Records that are not events, such as those of a LangGraph thread, list their blobs here.
         with suppress(msgspec.MsgspecError):
             names = msgspec.json.decode(record.body, type=_NamedBlobs).blobs
             if names:
@@ -363,9 +379,9 @@ def large_names(record: JournalRecord) -> tuple[str, ...]:
 
 
 def rebuild_entries(salvage: Salvage, blobs: Mapping[str, bytes]) -> list[JournalEntry]:
-    """Make the entries of a session anew; ``blobs`` are the large values that are there.
+    """Return the entries of a rebuilt session; ``blobs`` are the large values that still exist.
 
-    A large value that is not among them is lost.
+    Any other large value is treated as lost.
     """
     entries: list[JournalEntry] = []
     at = 0
@@ -375,7 +391,7 @@ def rebuild_entries(salvage: Salvage, blobs: Mapping[str, bytes]) -> list[Journa
             entries.append(_kept(one.record, blobs))
             at = one.record.at
             continue
-        # Numbers behind the last record are named by nobody: one note stands for all.
+        # No event refers to a number after the last record, so one note is enough for all of these.
         count = 1 if one is last else one.count
         entries += [_note(one, one.seq + number, at) for number in range(count)]
     return entries
@@ -397,7 +413,7 @@ def _kept(record: JournalRecord, blobs: Mapping[str, bytes]) -> JournalEntry:
 
 
 def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
-    """Make the note that keeps what is left of a record."""
+    """Return a note that keeps what is left of a lost record."""
     left: dict[str, Any] = {"why": one.why}
     raw = one.raw
     if one.record is not None:
@@ -415,12 +431,12 @@ def _note(one: Salvaged, seq: int, at: int) -> JournalEntry:
     name = MISSING if one.proof == "missing" else DAMAGED
     label = f"record {seq}" if seq else "left over"
     event = Noted(name=name, label=label, payload=Raw(msgspec.json.encode(left)))
-    # Pieces that have no number differ by what they are.
+    # Remnants without a number are told apart by their content.
     return entry_of(event, f"{name}-{seq or blob_name(raw)}", at)
 
 
 def names_in(records: Iterable[JournalRecord]) -> dict[str, list[int]]:
-    """Return the large values that records name, each with the numbers of those records."""
+    """Return the large values that records refer to, each with the numbers of those records."""
     found: dict[str, list[int]] = {}
     for record in records:
         for name in large_names(record):

@@ -1,10 +1,10 @@
-"""What a journal adds up to: facts one by one, and the conversation as it stands.
+"""The state that a journal adds up to: its facts one by one, and the conversation as it stands.
 
-Any prefix, any late or doubled fact is taken, and never raises. Nothing here points back at what
-holds it, so the garbage collector need not look (``gc=False``).
+The fold accepts any prefix and any late or doubled fact, and never raises. No object here refers
+back to the object that holds it, so the garbage collector need not track them (``gc=False``).
 
-What a model reads before the conversation are facts, too: the last one of a role counts, a rewind
-takes it back, and no summary stands for it.
+What a model reads before the conversation is a fact as well. The last one of a role counts, a
+rewind takes it back, and a summary does not replace it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Status = Literal["open", "waiting", "approved", "started", "closed"]
 
 
 class CallOutcome(Struct, frozen=True, gc=False):
-    """What became of a call: the fact that says so, and the record it stands in."""
+    """The outcome of a call: the fact that states it, and the number of that record."""
 
     seq: int
     fact: Event
@@ -51,12 +51,12 @@ class CallOutcome(Struct, frozen=True, gc=False):
 
 
 class CallState(Struct, gc=False):
-    """A tool call of the conversation, known by the reply it stands in and its number there.
+    """A tool call of the conversation, identified by its reply and its index in that reply.
 
-    ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
-    them. ``changed`` is the last record that said anything new of it. ``is_outside`` says that
-    somebody else is going to deliver its result. ``is_late`` says that the model went on while
-    the call waited: what became of it goes out at the end, not where the call stands.
+    ``attempts`` counts how often the call was started, and ``effect`` is the idempotency key that
+    all attempts share. ``changed`` is the last record that changed the call. ``is_outside`` says
+    that somebody else will deliver its result. ``is_late`` says that the model went on while the
+    call was waiting: its outcome is then sent at the end of the conversation, not next to the call.
     """
 
     reply: int
@@ -73,24 +73,24 @@ class CallState(Struct, gc=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is known of what became of it."""
+        """Whether the call has no outcome yet."""
         return self.outcome is None
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and the last that was heard of it is that."""
+        """Whether the call was started and nothing has been recorded about it since."""
         return self.status == "started"
 
 
 class Spoken(Struct, gc=False):
-    """What the user said."""
+    """A message of the user."""
 
     seq: int
     event: Said
 
 
 class ModelReply(Struct, gc=False):
-    """What a model replied, in full or in part, with its calls."""
+    """A model's reply, whole or partial, with its calls."""
 
     seq: int
     event: Replied | Partial
@@ -98,13 +98,13 @@ class ModelReply(Struct, gc=False):
 
     @property
     def after(self) -> int:
-        """The last record that the model can have known of."""
+        """The last record that the model may have seen when it replied."""
         known = self.event.after
         return known if 0 < known < self.seq else self.seq - 1
 
 
 class Late(Struct, gc=False):
-    """A real outcome that came when its call had one, or when a summary stood in for the call."""
+    """A real outcome of a call that has one already, or that the model or a summary has passed."""
 
     seq: int
     call: CallState
@@ -124,10 +124,11 @@ class Checkpoint(Struct, frozen=True, gc=False):
 
 
 class SummaryInForce(Struct, frozen=True, gc=False):
-    """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
+    """The compaction in force: the summary in record ``seq`` replaces all records up to ``cut``.
 
-    Records in ``kept`` go out all the same: the last words of the user, and replies of which a
-    call was not finished by then. ``words`` are the last words of the user, which go out whole.
+    Records in ``kept`` are sent all the same: the last words of the user, and replies with a call
+    that was not finished by then. ``words`` is the record of the user's last words, which are sent
+    without being shortened.
     """
 
     seq: int
@@ -137,23 +138,23 @@ class SummaryInForce(Struct, frozen=True, gc=False):
     words: int = 0
 
     def hides(self, seq: int) -> bool:
-        """Whether the summary stands for a record."""
+        """Whether the summary replaces a record."""
         return seq <= self.cut and seq not in self.kept
 
     def shortens(self, seq: int) -> bool:
-        """Whether less is sent of a record's results and media."""
+        """Whether a record's results and media are sent in a shortened form."""
         return seq <= self.event.shortened and seq != self.words
 
 
 class JournalView(Struct):
-    """The conversation along the visible line of a journal.
+    """The conversation on the visible line of a journal: without what was rewound.
 
-    ``instructions`` has what the model reads before it, by role. ``turn`` is where the turn
-    that is open began, 0 if none is. ``interrupted`` is where the last turn began if it was
-    broken off and nothing has been said since, else 0. ``replied`` is where a model replied
-    last. ``streams`` has what came of each stream, None where the whole of it did; ``renamed``
-    leads from a call of a part of a reply to the same call of the whole. ``has_large`` tells
-    whether any fact's payload is kept apart.
+    ``instructions`` holds what the model reads before the conversation, by role. ``turn`` is the
+    record at which the open turn began, 0 if no turn is open. ``interrupted`` is the record at
+    which the last turn began if it was interrupted and nothing has been said since, else 0.
+    ``replied`` is the last record with a reply. ``streams`` holds the partial reply of each stream,
+    or None once the whole reply is there; ``renamed`` maps a call of a partial reply to the same
+    call of the whole one. ``has_large`` says whether any payload is kept in a blob.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -170,7 +171,7 @@ class JournalView(Struct):
     has_large: bool = False
 
     def call(self, reply: int, index: int) -> CallState | None:
-        """Find a call."""
+        """Return the call at an index of a reply, or None if there is no such call."""
         key = (reply, index)
         if self.renamed:
             while key in self.renamed:
@@ -188,14 +189,14 @@ class JournalView(Struct):
         return next((item for item in reversed(self.items) if isinstance(item, ModelReply)), None)
 
     def hides(self, seq: int) -> bool:
-        """Whether a summary stands for a record."""
+        """Whether a summary replaces a record."""
         return self.summary is not None and self.summary.hides(seq)
 
     def unfinished(self, through: int) -> set[int]:
-        """Return the records up to one that no summary may stand for.
+        """Return the records up to ``through`` that no summary may replace.
 
-        Those are the last words of the user, and replies of which a call waits or runs, never
-        started and is of the last reply, or has a result that is not among these records.
+        These are the last words of the user, and each reply with a call that is waiting or running,
+        that never started and belongs to the last reply, or whose result comes after ``through``.
         """
         last = self.last_reply.seq if self.last_reply else 0
         found: set[int] = set()
@@ -209,25 +210,25 @@ class JournalView(Struct):
 
     @property
     def last_words(self) -> int:
-        """Where the user spoke last, 0 for nowhere."""
+        """The record in which the user spoke last, 0 for none."""
         return max((item.seq for item in self.items if isinstance(item, Spoken)), default=0)
 
     @property
     def broken_reply(self) -> ModelReply | None:
-        """What came of a reply that broke off, if the turn is open and nothing came since.
+        """The partial reply whose stream broke off, if its turn is open and nothing has come since.
 
-        The model is asked again: its new reply takes the place of that.
+        The model is asked again, and its new reply replaces this one.
         """
         end = self.items[-1] if self.items else None
         if type(end) is Spoken or (type(end) is ModelReply and type(end.event) is Replied):
-            return None  # as nearly always
+            return None  # the usual case
         last = next((i for i in reversed(self.items) if not self._goes_with_call(i)), None)
         if not self.turn or not isinstance(last, ModelReply) or not isinstance(last.event, Partial):
             return None
         return last
 
     def sent(self, start: int = 0, stop: int | None = None) -> list[Item]:
-        """Return what goes out behind the summary, in order; of some of the items if asked to."""
+        """Return the items ``start:stop`` that are sent after the summary, in order."""
         items, broken = self.items[start:stop], self.broken_reply
         if broken is not None:
             items = [item for item in items if item is not broken]
@@ -236,7 +237,7 @@ class JournalView(Struct):
         return [i for i in items if not self.hides(i.seq) and not self._goes_with_call(i)]
 
     def _goes_with_call(self, item: Item) -> bool:
-        """Whether a late outcome goes out with its call already."""
+        """Whether a late outcome is already sent next to its call."""
         if not isinstance(item, Late):
             return False
         outcome = item.call.outcome
@@ -244,7 +245,7 @@ class JournalView(Struct):
         return is_last and not item.call.is_late and not self.hides(item.call.reply)
 
     def facts(self, start: int = 0) -> Iterator[Event]:
-        """Return the facts whose payloads a request is made of, from some item on."""
+        """Yield the facts whose payloads a request is made of, from item number ``start`` on."""
         yield from self.instructions.values()
         if self.summary and self.summary.cut:
             yield self.summary.event
@@ -252,7 +253,7 @@ class JournalView(Struct):
 
 
 def facts_in(items: Iterable[Item]) -> Iterator[Event]:
-    """Return the facts that items were made of, and those of the outcomes of their calls."""
+    """Yield the facts of items, and the facts of the outcomes of their calls."""
     for item in items:
         yield item.fact if isinstance(item, Late) else item.event
         if isinstance(item, ModelReply):
@@ -264,22 +265,22 @@ Read = Callable[[Event], str]
 
 
 def texts_in(view: JournalView, read: Read) -> dict[Role, str]:
-    """Return the instructions in force, by their role; ``read`` gives an event's text."""
+    """Return the instructions in force, by role; ``read`` returns the text of an event."""
     found = {role: read(view.instructions[role]) for role in ROLES if role in view.instructions}
     return {role: text for role, text in found.items() if text}
 
 
 def leading(texts: dict[Role, str], dialect: str) -> list[Any]:
-    """Return the messages that stand before all others; none where instructions go elsewhere."""
+    """Return the messages that hold instructions in a dialect; none if a parameter holds them."""
     exchange = exchange_of(profile_named(dialect).dialect)
     return list(exchange.leading_messages(texts, is_own=":" not in dialect))
 
 
 def beside(texts: dict[Role, str], dialect: str) -> Any:
-    """Return the value of the parameter that stands beside the messages; None where there is none.
+    """Return the value of the parameter that holds the instructions; None if messages hold them.
 
-    A text for Anthropic (``system``) and Gemini (``system_instruction``), blocks for Bedrock
-    (``system``).
+    It is a text for Anthropic (``system``) and Gemini (``system_instruction``), and blocks for
+    Bedrock (``system``).
     """
     if not texts:
         return None
@@ -288,14 +289,14 @@ def beside(texts: dict[Role, str], dialect: str) -> Any:
 
 
 CHECKPOINT = "checkpoint"
-# Stands for a record whose key was seen before.
+# Replaces the event of a record whose key was seen before.
 REPEATED = Noted(name="repeated")
-# Earlier versions wrote this when they found what a dead writer had left; it ends no turn.
+# Earlier versions wrote this when they cleaned up after a crashed writer; it does not end a turn.
 CRASH = "crash"
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """An event with where and when it was written, and the record that it follows on its line."""
+    """An event with its record number, its time, and the record that it follows on its line."""
 
     seq: int
     at: int
@@ -304,13 +305,13 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 class JournalState:
-    """A journal as far as it was read: every fact, and the view along the line that counts.
+    """The state of a journal up to the last record read: every fact, and the current line's view.
 
-    A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
-    what lies between is off the line, and still there. What a tool gave while its call was there
-    (``off_line``) counts wherever the call is seen again: it happened in the world. So does how
-    often a call was started, and under which idempotency key (``starts``). How the session was
-    last ``described`` holds whatever was rewound.
+    The parent of a record is the record before it, but the parent of a rewind is the record that it
+    goes back to. The records in between are then off the line, but still in the journal. A tool's
+    result that was recorded off its call's line (``off_line``) counts wherever the call is visible
+    again, because it happened in the world. So do the number of starts of a call and its
+    idempotency key (``starts``). A rewind does not change how the session was last ``described``.
     """
 
     def __init__(self) -> None:
@@ -323,11 +324,11 @@ class JournalState:
         self.starts: dict[tuple[int, int], tuple[int, str]] = {}
 
     def __repr__(self) -> str:
-        """Say how much was read; nothing that was said is shown."""
+        """Return the number of records, but nothing of what was said."""
         return f"<{type(self).__name__}: {self.seq} records>"
 
     def apply(self, record: JournalRecord) -> None:
-        """Add a record; one whose position or key was seen before adds nothing."""
+        """Add a record; a record whose number or key was seen before changes nothing."""
         seq, before = record.seq, self.seq
         if seq <= before:
             return
@@ -337,7 +338,7 @@ class JournalState:
             event = REPEATED
         if type(event) is Described:
             self.described = event
-        # A rewind to nowhere changes nothing.
+        # A rewind to a record that does not exist changes nothing.
         if type(event) is Rewound and (event.to == 0 or event.to in self.facts):
             self.facts[seq] = Fact(seq, record.at, event, event.to)
             self.view = self._view_along_line()
@@ -353,7 +354,7 @@ class JournalState:
         _add(self.view, fact, event)
 
     def _is_off_line(self, event: Finished) -> bool:
-        """Whether a tool's own result is for a reply that is off the line."""
+        """Whether a tool's own result belongs to a reply that is no longer on the line."""
         if event.synthetic or event.reply not in self.facts:
             return False
         at = self.seq
@@ -362,7 +363,7 @@ class JournalState:
         return at != event.reply
 
     def _view_along_line(self) -> JournalView:
-        """Return the view along the line."""
+        """Compute the view of the current line."""
         line = self.line(self.seq)
         if self.off_line:
             on_it = {fact.seq for fact in line}
@@ -374,14 +375,14 @@ class JournalState:
         return view
 
     def snapshot(self, *events: Event) -> JournalView:
-        """Return the view by itself, as it would be with some more events."""
+        """Return an independent view, as it would be after some more events."""
         view = self._view_along_line()
         for seq, event in enumerate(events, start=self.seq + 1):
             _add(view, Fact(seq, 0, event, seq - 1), event)
         return view
 
     def line(self, seq: int) -> list[Fact]:
-        """Return the facts that lead to a record, oldest first."""
+        """Return the facts from the first one to a record, along that record's line."""
         found: list[Fact] = []
         while seq in self.facts:
             found.append(self.facts[seq])
@@ -390,7 +391,7 @@ class JournalState:
 
 
 def fold(records: Iterable[JournalRecord]) -> JournalState:
-    """Add up records."""
+    """Return the state that records add up to."""
     state = JournalState()
     for record in records:
         state.apply(record)
@@ -416,10 +417,10 @@ def _instructed(view: JournalView, _fact: Fact, event: Instructed) -> None:
 
 
 def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
-    """Put a reply behind what its model knew, before what came while it was on its way."""
+    """Insert a reply after what its model had seen, and before what came while it was generated."""
     is_part = isinstance(event, Partial)
     if is_part and event.stream in view.streams and view.streams[event.stream] is None:
-        return  # the whole of it is there
+        return  # the whole reply is already there
     seq = fact.seq
     broken = view.broken_reply
     if broken is not None and broken.event.stream != event.stream:
@@ -428,11 +429,12 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
     calls = [CallState(seq, n, a.id, a.name, changed=seq) for n, a in enumerate(event.calls)]
     reply = ModelReply(seq, event, calls)
     if event.stream:
-        # Let a reply stand for what had come of its stream before.
+        # The whole reply replaces the partial one of the same stream.
         part = view.streams.get(event.stream)
         if part is not None:
             _take_out(view, part)
-            # What becomes of the calls of a part is kept where the whole has them, too.
+            # Calls of the partial reply may have run already: the whole reply takes over their
+            # outcomes.
             for old, new in zip(part.calls, reply.calls, strict=False):
                 if old.id == new.id and old.name == new.name:
                     new.status, new.attempts, new.effect = old.status, old.attempts, old.effect
@@ -454,7 +456,7 @@ def _put_reply(view: JournalView, fact: Fact, event: Replied | Partial) -> None:
 
 
 def _take_out(view: JournalView, part: ModelReply) -> None:
-    """Take out what had come of a stream before; it stands near the end nearly always."""
+    """Remove a partial reply from the view; it is nearly always close to the end."""
     at = next(n for n in range(len(view.items) - 1, -1, -1) if view.items[n] is part)
     del view.items[at]
     for call in part.calls:
@@ -484,7 +486,7 @@ def _finished(view: JournalView, fact: Fact, event: Finished) -> None:
             return
         if call.is_outside:
             call.is_late = view.replied > call.reply
-            # who broke the turn off is not overruled by a result
+            # a result does not reopen a turn that somebody interrupted
             view.turn = view.turn or (0 if view.interrupted else fact.seq)
         if call.is_late or (view.summary is not None and view.hides(call.reply)):
             view.items.append(Late(fact.seq, call, event))
@@ -506,7 +508,7 @@ def _approved(view: JournalView, fact: Fact, event: Approved) -> None:
     if call is not None and call.status == "waiting" and not call.is_outside:
         call.status, call.changed = "approved", fact.seq
         call.is_late = view.replied > call.reply
-        # after its turn was over, there is something to do again: the tool, then its model
+        # the turn opens again: the tool has to run, and then the model reads its result
         view.turn = view.turn or fact.seq
         view.interrupted = 0
 
@@ -534,11 +536,11 @@ def _resumed(view: JournalView, _fact: Fact, _event: Resumed) -> None:
 def _ended(view: JournalView, fact: Fact, _event: Ended) -> None:
     view.checkpoints.append(Checkpoint(fact.seq, fact.at, "turn"))
     view.turn = view.interrupted = 0
-    # A turn is open still if the user spoke while the last reply was under way.
+    # The turn stays open if the user spoke while the last reply was being generated.
     said: list[int] = []
     for item in reversed(view.items):
         if isinstance(item, ModelReply):
-            if said:  # seldom
+            if said:  # rare
                 view.turn = min((seq for seq in said if seq < item.seq), default=0)
             return
         if isinstance(item, Spoken):
