@@ -163,8 +163,7 @@ COMMAND = Command(
         DIALECT,
         MODEL,
         option(
-            "Write the healed JSON to this file, atomically, instead of stdout.",
-            "Write the healed JSON to a file, atomically, instead of stdout.",
+            "--output -o FILE", "Write the healed JSON to this file, atomically, instead of stdout."
         ),
         OVERWRITE,
         option("--diff", "Print a unified diff instead of the healed JSON."),
