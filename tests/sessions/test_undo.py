@@ -152,7 +152,7 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
     mended = rows(path)
     done = run("undo", "--yes", "--run", first, path)
     assert done.returncode == 2
-    assert f"take run {second} back first" in done.stderr
+    assert f"so undo run {second} first" in done.stderr
     assert rows(path) == mended
     assert run("undo", "--yes", path).returncode == 0
     assert rows(path) == broken
@@ -277,7 +277,7 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
     assert run("undo", "--yes", folder).returncode == 0
     assert files(folder) == before
     done = run("undo", "--yes", folder)
-    assert (done.returncode, "all taken back" in done.stderr) == (2, True)
+    assert (done.returncode, "all undone" in done.stderr) == (2, True)
 
 
 def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:

@@ -34,11 +34,8 @@ EXIT_STATUS = (
 START = (
     ("lockstitch", "On a terminal: pick a session, see what is wrong, repair it, resume it."),
     ("lockstitch scan", "Find every agent session on this machine, and what is wrong with it."),
-    (
-        "Show what would change, ask, keep a backup, repair.",
-        "Show what would change, ask, keep a backup, repair.",
-    ),
-    ("Undo the repair, byte for byte.", "Take the repair back, byte for byte."),
+    ("lockstitch repair TARGET", "Show what would change, ask, keep a backup, repair."),
+    ("lockstitch undo TARGET", "Undo the repair, byte for byte."),
 )
 _WIDEST, _NARROWEST = 100, 40
 # Longer ones have their meaning on the next line.

@@ -52,7 +52,9 @@ class TooDeep(ValueError):
     """What is nested deeply is no JSON, or was not read; ``reached`` is where reading ended."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__("what starts here is nested deeply, and was not read to its end")
+        super().__init__(
+            "the value that starts here is nested too deeply, and was not read to its end"
+        )
         self.reached = reached
 
 
@@ -139,7 +141,7 @@ def _fraction(digits: str) -> float | Raw:
 
 
 def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no value of JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _DECODERS = {
@@ -289,7 +291,7 @@ def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
         from uuid import uuid4  # noqa: PLC0415 - hardly ever needed, and slow to load
 
         if type(piece) is not Raw:
-            raise TypeError(f"a {type(piece).__name__} is no value of JSON")
+            raise TypeError(f"a {type(piece).__name__} is not a JSON value")
         name = f"left as text {uuid4().hex}"
         left[json.dumps(name)] = bytes(piece).decode("utf-8", "surrogatepass")
         return name

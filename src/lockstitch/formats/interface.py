@@ -186,7 +186,7 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
 
 
 # The help of a finding that a repair leaves, although it repairs most under the same rule.
-_LEFT = "repair leaves this as it is: the file does not hold what it would take"
+_LEFT = "repair leaves this as it is: the file does not hold what a repair would need"
 # What a file is shows in so many of its first bytes.
 HEAD = 1 << 18
 LINES = "lines"
@@ -541,7 +541,7 @@ def register(form: Format) -> None:
 def format_named(name: str) -> Format:
     """Return a format by its name; its module is loaded when it is first asked for."""
     if name not in _CLASSES and name not in _made:
-        raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
+        raise UsageError(f"there is no format {name!r}; known formats are {', '.join(NAMES)}")
     if name not in _made:
         module, kind = _CLASSES[name]
         _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()

@@ -189,7 +189,7 @@ def fault_in(text: str) -> InjectedFault:
         found[name.replace("-", "_")] = _value_of(name, value)
     if found and found.keys() <= _CONDITIONS:
         raise UsageError(
-            f"{text!r} names no fault, only when one shall happen: add one, such as drop"
+            f"{text!r} names no fault, only when one should happen: add one, such as drop"
         )
     return InjectedFault(words=" ".join(text.split()), **found)
 
@@ -219,7 +219,7 @@ def _value_of(name: str, value: str) -> Any:
         raise UsageError(f"{name} takes a whole number, as in {name}=3")
     number = int(value)
     if field == "times" and not number:
-        raise UsageError(f"{name} takes a whole number from 1 on")
+        raise UsageError(f"{name} takes a whole number, 1 or more")
     if field == "status" and not _LOWEST_STATUS <= number <= _HIGHEST_STATUS:
         raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
     return number
@@ -350,7 +350,7 @@ class Script:
 def replies_of(values: Any) -> list[Reply]:
     """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
     if not isinstance(values, list | tuple):
-        raise Unreadable("holds no list of replies")
+        raise Unreadable("does not hold a list of replies")
     replies = []
     for number, value in enumerate(values, 1):
         try:
@@ -367,7 +367,7 @@ def reply_of(value: Any) -> Reply:
     try:
         reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"is no reply: {error}") from None
+        raise Unreadable(f"is not a reply: {error}") from None
     if not (reply.text or reply.calls or reply.parsed_fault.breaks):
         raise Unreadable("has neither text nor calls")
     return reply
@@ -491,7 +491,7 @@ async def listen(runner: BaseRunner, host: str, *ports: int, is_shared: bool = F
 
 def port_is_taken(where: str) -> UsageError:
     """Return the error for a port on which nothing can listen."""
-    return UsageError(f"cannot listen on {where}: it is taken or not allowed")
+    return UsageError(f"cannot listen on {where}: the address is in use or not allowed")
 
 
 async def until_stopped(

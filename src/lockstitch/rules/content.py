@@ -322,7 +322,7 @@ def odd_results(case: Case) -> Iterator[Finding]:
         if not is_payload(value):
             kind = _JSON_KINDS.get(type(value), "an object")
             if isinstance(value, list) and all(isinstance(block, dict) for block in value):
-                kind = "a block lacks its content"
+                kind = "a block without its content"
             text = f"the result for {label(part)} carries {kind}"
             yield case.find(ODD_RESULT, part, text, kind=kind)
 

@@ -178,7 +178,7 @@ class Session(SessionReads):
         the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
         """
         if role not in ROLES or not isinstance(text, str):
-            raise UsageError("instructions are a text of the system or the developer")
+            raise UsageError("instructions must be a text from the system or the developer")
         if self._writer.instructions.get(role, "") != text:
             self._writer.add(Instructed(payload=text_payload(text), role=role))
 
@@ -429,7 +429,7 @@ class Session(SessionReads):
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
         """Keep something that no model sees; returns the record's number."""
         if not name or name in decisions.RESERVED:
-            raise UsageError(f"a note has a name, other than {' and '.join(decisions.RESERVED)}")
+            raise UsageError(f"a note needs a name, other than {' and '.join(decisions.RESERVED)}")
         event = Noted(name=name, payload=json_payload(value))
         added = self._writer.add(event, key=named_key("note", key))
         return added[0].seq if added else self.seq
@@ -453,7 +453,7 @@ class Session(SessionReads):
     def checkpoint(self, label: str) -> int:
         """Name this place, to go back to it; returns the record's number."""
         if not label:
-            raise UsageError("a checkpoint has a label")
+            raise UsageError("a checkpoint needs a label")
         return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
@@ -583,5 +583,5 @@ _OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValue
 def check_wait(seconds: object) -> float:
     """Return a number of seconds to wait if it is one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise UsageError("wait is a number of seconds")
+        raise UsageError("wait must be a number of seconds")
     return seconds

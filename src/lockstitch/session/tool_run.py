@@ -30,7 +30,7 @@ from lockstitch.session.decisions import Call, Candidate, Key
 from lockstitch.session.replies import content_payload
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
-_TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
+_TOOLS = "tools must be a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
 # How often a store that is busy, and says that nothing was written, is asked again.
 PATIENCE = 10
@@ -114,7 +114,9 @@ def current_call() -> CurrentCall:
     try:
         return CURRENT.get()
     except LookupError:
-        raise UsageError("no tool is running here: ask inside a function of run_tools") from None
+        raise UsageError(
+            "no tool is running here: call this inside a function of run_tools"
+        ) from None
 
 
 def read_tools(
@@ -140,7 +142,7 @@ def read_tools(
 def check_timeout(seconds: object) -> float:
     """Return a timeout if it is a number of seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise UsageError("a timeout is a number of seconds above 0")
+        raise UsageError("a timeout must be a number of seconds above 0")
     return float(seconds)
 
 
@@ -165,7 +167,9 @@ class ToolJob(Struct):
                 close = getattr(value, "close", None)
                 if callable(close):
                     close()
-                value = UsageError("the tool gave something to await: declare it with async def")
+                value = UsageError(
+                    "the tool returned something to await: declare it with async def"
+                )
             return self._outcome(value)
         except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
             return self._outcome(error)
@@ -246,7 +250,7 @@ class ToolRun:
         interrupt_children: Callable[[str], None] = lambda _: None,
     ) -> None:
         if max_parallel is not None and max_parallel < 1:
-            raise UsageError("max_parallel is 1 or more")
+            raise UsageError("max_parallel must be 1 or more")
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None

@@ -283,7 +283,7 @@ def copy_store(target: str, url: str) -> Iterator[Copied]:
     backend, _ = open_store(target)
     with backend, open_backend(url) as other:
         if next(iter(other.sessions(limit=1)), None) is not None:
-            raise UsageError("the store to write to holds sessions already: name a new one")
+            raise UsageError("the store to write to already holds sessions: name a new one")
         for one in backend.sessions():
             found = maintenance.read_salvage(backend, one.session)
             entries = maintenance.entries_of(backend, found)
@@ -309,7 +309,7 @@ def findings_of(found: Salvage) -> list[Finding]:
             message = f"{message}: {one.why}"
         made.append(new_finding(DAMAGED, place, message, severity, fixable=is_fixable))
     for name, numbers in found.lost.items():
-        message = f"the large value {name} is gone or is not what was written (checksum)"
+        message = f"the large value {name} is missing or is not what was written (checksum)"
         made.append(new_finding(DAMAGED, str(numbers[0]), message, severity, fixable=is_fixable))
     made += [
         new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
@@ -323,13 +323,13 @@ def summary_of(found: Salvage) -> str:
     unproven = sum(one.proof == "unproven" for one in found.records)
     lost = sum(one.count for one in found.holes)
     restored = sum(one.proof == "restored" for one in found.records)
-    parts = [f"{whole} records are what was written"]
+    parts = [f"{whole} records are as they were written"]
     if found.behind:
         parts.append(f"{found.behind} of them after the damage")
     if restored:
-        parts.append(f"{restored} put right again")
+        parts.append(f"{restored} restored")
     if unproven:
-        parts.append(f"{unproven} more can be read and not be proven")
+        parts.append(f"{unproven} more can be read but not verified")
     if lost:
         parts.append(f"{lost} lost")
     if found.lost:
@@ -338,8 +338,8 @@ def summary_of(found: Salvage) -> str:
 
 
 _WORDS = {
-    "restored": "is not what was written, and can be put right",
-    "unproven": "can be read, and not be proven",
+    "restored": "is not what was written, and can be restored",
+    "unproven": "can be read, but not verified",
     "damaged": "is not what was written (checksum)",
     "missing": "is missing",
 }
@@ -425,7 +425,7 @@ def _judge(
         if salvage.is_whole:
             report.findings = [damage(fault.seq, fault.message) for fault in faults]
         else:
-            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps all that can be read"
+            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps everything that can be read"
             report.notes.append(kept)
             report.findings = findings_of(salvage)
     report.records, report.reachable = len(journal.records), journal.turns

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LARGE = 32 << 20
 _RESTING = 60
-COPY = ", or give -o FILE to write a copy"
+COPY = ", or use -o FILE to write a copy"
 # The format of sessions in Lockstitch stores.
 OWN = "lockstitch"
 # The states of a session that its program resumes with all that was said.
@@ -220,7 +220,7 @@ class Source(Struct, frozen=True):
         """Write a plan with a backup; return where that is, and how many bytes others added."""
         before = opened.before
         if before is None:
-            raise UsageError("it was not read as a whole, so that nothing can be put in its place")
+            raise UsageError("only a part of it was read, so nothing can replace it")
         self.require_closed(opened, COPY)
         data = read.pack(plan.data) if read.is_packed(self.path) else plan.data
         backup, replaced = replace_with_backup(before, data, run, details)

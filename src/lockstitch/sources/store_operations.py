@@ -177,8 +177,8 @@ def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
         with suppress(Damaged):
             if may_be_thread(name) and begins_thread(backend.read(name, upto=1)):
                 raise UsageError(
-                    "it is a thread of LangGraph: its graph goes back and branches off"
-                    " (get_state_history, update_state), and its saver copies it (copy_thread)"
+                    "it is a LangGraph thread: its graph goes back and branches off "
+                    "(get_state_history, update_state), and its saver copies it (copy_thread)"
                 )
     return place, name
 
@@ -200,7 +200,7 @@ def address_of(target: str) -> str:
     place = place_of(target)
     if place is None:
         known = KNOWN.rpartition(" or ")[0]
-        error = UsageError(f"it is not there yet, or not a store; write its address: {known}")
+        error = UsageError(f"it does not exist yet, or is not a store; write its address: {known}")
         raise error.about(public(target))
     return place.url
 
@@ -341,7 +341,7 @@ def migrate(
                 yield copy_session(backend, wanted, other, name, advance)
             return
         if name is not None:
-            raise UsageError("another name is for one session: name it, too")
+            raise UsageError("another name is for one session: name that session, too")
         with open_backend(url) as other:
             for one in list_sessions(backend, Listing()):
                 try:

@@ -108,7 +108,7 @@ class IncomingSession(Struct, frozen=True):
         if found is None:
             return False
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists here, with other records").about(session=self.session)
+            raise Held("it already exists, with other records").about(session=self.session)
         return True
 
 
@@ -306,7 +306,7 @@ class Backend(ABC):
 def check_lease_seconds(seconds: float) -> float:
     """Return the length of a lease if it is one."""
     if not seconds > 0:
-        raise UsageError("a lease lasts longer than 0 seconds")
+        raise UsageError("a lease must last longer than 0 seconds")
     return seconds
 
 
@@ -345,7 +345,9 @@ class ForkPoint(Struct, frozen=True):
     def require_same(self, found: Head, target: str) -> Head:
         """Return where a session stands that is there; raises ``Held`` if it is not this fork."""
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists, with other records than the fork's").about(session=target)
+            raise Held("it already exists, with other records than the fork's").about(
+                session=target
+            )
         return found
 
 
@@ -364,7 +366,7 @@ def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) ->
 def require_stamp(stamp: str, found: str, session: str) -> None:
     """Raise ``Moved`` if a session is no longer what a stamp was given for; "" is for any."""
     if stamp and stamp != found:
-        raise Moved("it went on since it was read: read it again").about(session=session)
+        raise Moved("it was continued since it was read: read it again").about(session=session)
 
 
 def require_lines(entries: Sequence[JournalEntry]) -> None:

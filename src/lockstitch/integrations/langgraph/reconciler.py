@@ -149,9 +149,7 @@ class Reconciler:
         resolve = getattr(self.graph, "_resolve_checkpointer", None)
         found = saver or (self.graph.checkpointer if resolve is None else resolve(config))
         if not isinstance(found, BaseCheckpointSaver):
-            raise UsageError(
-                "this graph has no checkpointer, so that there is nothing to reconcile"
-            )
+            raise UsageError("this graph has no checkpointer, so there is nothing to reconcile")
         self.saver = found
 
     def saver_for(self, step: SaverStep) -> BaseCheckpointSaver[Any]:
@@ -168,7 +166,7 @@ class Reconciler:
         # A text is a sequence, too.
         is_list = isinstance(raw, Sequence) and not isinstance(raw, str | bytes)
         if raw is not None and not is_list:
-            raise UsageError("messages is the list of messages that the application holds")
+            raise UsageError("messages must be the list of messages that the application holds")
         if self.channel is not None:
             _check_channel(self.graph, self.channel)
         space = self.config["configurable"]["checkpoint_ns"]
@@ -361,12 +359,12 @@ class Reconciler:
         for name, history in found.items():
             known = pending_writes.replay(history) or []
             if "seed" in history and name not in counted:
-                return report_broken("LS903", name, "its value is gone", saved, known)
+                return report_broken("LS903", name, "its value is missing", saved, known)
             root: CheckpointTuple | None = saved
             while "seed" not in history and root is not None and root.parent_config is not None:
                 root = yield from self._load(root.parent_config)
             if root is None:
-                return report_broken("LS904", name, "an ancestor is gone", saved, known)
+                return report_broken("LS904", name, "an ancestor is missing", saved, known)
         return CheckpointRepair(
             saved,
             self.saver.get_next_version,
@@ -404,4 +402,6 @@ def _address(
 
 def _check_channel(graph: Any, channel: str) -> None:
     if graph is not None and channel not in graph.channels:
-        raise UsageError(f"this graph has no channel {channel!r}: name its conversation's channel")
+        raise UsageError(
+            f"this graph has no channel {channel!r}: name the channel of its conversation"
+        )

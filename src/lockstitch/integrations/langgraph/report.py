@@ -109,7 +109,7 @@ class Reconciled(Struct, kw_only=True):
         waits = [f"waiting at an {self.paused}" if self.waiting else ""]
         named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
         named += [f"left alone {name}" for name in self.unread]
-        named += [f"goes on with {name}" for name in self.next]
+        named += [f"continues with {name}" for name in self.next]
         shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
         return ", ".join(part for part in shown if part)
 

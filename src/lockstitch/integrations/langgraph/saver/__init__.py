@@ -148,7 +148,7 @@ class Saver(BaseCheckpointSaver[Any]):
         reconcile: bool = True,
     ) -> None:
         if ttl is not None and not ttl > 0:
-            raise UsageError("ttl is a number of seconds greater than 0")
+            raise UsageError("ttl must be a number of seconds greater than 0")
         self.schemas = GraphSchemas()
         super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
         connect_graphs()
@@ -426,7 +426,7 @@ class Saver(BaseCheckpointSaver[Any]):
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
         if strategy not in _STRATEGIES:
-            raise UsageError("strategy is 'keep_latest' or 'delete'")
+            raise UsageError("strategy must be 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
             if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
@@ -436,7 +436,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def sweep(self) -> int:
         """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
         if self.ttl is None:
-            raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
+            raise UsageError("say how long threads are kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
         return sweep_threads(self._backend, border)
 
@@ -475,7 +475,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
     """Return the conflict of a run whose thread went on, or was removed, since it was read."""
-    what = "has gone on" if latest else "was removed"
+    what = "was continued" if latest else "was removed"
     error = Overtaken(
         f"thread {place.thread}{place.within}: it {what} since this run read it"
         f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
@@ -593,4 +593,4 @@ class RunTurns:
             self._backend.release(lease)
         except LockstitchError as error:
             # The turn itself is done; whoever comes next takes the lease over in its time.
-            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)
+            _LOG.warning("the turn on %s was not released: %s", lease.session, error)
