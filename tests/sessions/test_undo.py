@@ -314,7 +314,7 @@ def test_a_file_that_was_moved_away_is_named_and_brought_back_by_force(folder: P
     assert str(folder / name) in {one["target"] for one in listed(folder)}
     done = run("undo", "--yes", folder)
     assert done.returncode == 2
-    assert f"{name}: no such file; --force brings it back" in done.stderr
+    assert f"{name}: no such file; --force restores it" in done.stderr
     assert {**files(folder), str(folder / name): mended[str(folder / name)]} == mended
     assert run("undo", "--yes", "--force", folder).returncode == 0
     assert files(folder) == before
