@@ -189,7 +189,7 @@ _LATER = {
 
 
 def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
-    """Open a store of sessions, made if it is not there yet.
+    """Open a store of sessions; it is created if it does not exist.
 
     ``sqlite:///agent.db`` (a path; four slashes for an absolute one), ``postgresql://…``,
     ``jsonl:///folder`` or ``memory:``.

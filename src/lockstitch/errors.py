@@ -61,9 +61,9 @@ class Where(NamedTuple):
 class LockstitchError(Exception):
     """Base of everything Lockstitch raises.
 
-    ``target`` is the file, URL or store that it is about, ``session`` the one in it, ``place``
-    where in that, ``code`` the rule; None where that is not known. ``message`` is what happened
-    and what to do next; the text of the error is that behind the names of target and session.
+    ``target`` is the file, URL or store that it is about, ``session`` the session in it, ``place``
+    the place in that, and ``code`` the rule; None if not known. ``message`` is what happened and
+    what to do next; the text of the error has the names of target and session before it.
     """
 
     target: str | None = None
@@ -79,7 +79,7 @@ class LockstitchError(Exception):
         place: str | None = None,
         code: str | None = None,
     ) -> Self:
-        """Set what the error is about; what is None stays as it is."""
+        """Set what the error is about; arguments that are None change nothing."""
         self.target = self.target if target is None else os.fspath(target)
         self.session = self.session if session is None else session
         self.place = self.place if place is None else place
@@ -88,12 +88,12 @@ class LockstitchError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened and what to do next, for where the names stand before it anyway."""
+        """What happened and what to do next, without the names of target and session."""
         return super().__str__()
 
     @property
     def message_with_session(self) -> str:
-        """The message behind the name of the session, for where only the target is named."""
+        """The message with the name of the session before it."""
         return self.message if self.session is None else f"session {self.session}: {self.message}"
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class AmbiguousDialect(UsageError):
 
 
 class Unreadable(LockstitchError):
-    """The input cannot be read as what it should be; nothing was changed."""
+    """The input cannot be read as what it is supposed to be; nothing was changed."""
 
 
 class UnknownFormat(Unreadable):
@@ -126,12 +126,11 @@ class UnknownFormat(Unreadable):
 
 
 class Conflict(LockstitchError):
-    """A file is no longer what it was when it was read; nothing was written: read it again.
+    """A file has changed since it was read; nothing was written: read it again.
 
-    Of a turn of a graph, more may be there: ``kept`` is ``"nothing"`` if nothing of it was
-    written, ``"beside"`` if it can be read under the id ``checkpoint`` and is not in the history,
-    and ``"part"`` if its first steps are in the history, up to ``checkpoint``, and with them the
-    message that it began with.
+    For a turn of a graph, ``kept`` says what was stored: ``"nothing"``; ``"beside"`` if it can be
+    read under the id ``checkpoint`` but is not in the history; ``"part"`` if its first steps are in
+    the history, up to ``checkpoint``, together with the message that it began with.
     """
 
     kept: str = "nothing"
@@ -139,9 +138,9 @@ class Conflict(LockstitchError):
 
 
 class Busy(Conflict):
-    """A program has the session or its store in hand and does not let go; nothing was written.
+    """A program holds the session or its store and does not release it; nothing was written.
 
-    Trying again at once is of no use; later it is safe.
+    Trying again at once does not help; trying again later is safe.
     """
 
 
@@ -154,7 +153,7 @@ class Fenced(Conflict):
 
 
 class Moved(Conflict):
-    """The session has gone on since it was read; nothing was written: read it again."""
+    """The session was continued since it was read; nothing was written: read it again."""
 
 
 class Damaged(Unreadable):
@@ -162,9 +161,9 @@ class Damaged(Unreadable):
 
 
 class Unmet(LockstitchError):
-    """No compaction can meet the budget; nothing was changed: give more, or begin anew.
+    """No compaction can meet the budget; nothing was changed: allow more, or start a new session.
 
-    ``least`` is how many tokens a compaction could come to, 0 if none would be shorter.
+    ``least`` is the smallest number of tokens a compaction could reach, 0 if none would be shorter.
     """
 
     def __init__(self, message: str = "", least: int = 0) -> None:
@@ -186,7 +185,7 @@ class Closed(LockstitchError):
 class Unhealed(LockstitchError, UserWarning):
     """A list could not be made valid: a warning, or with ``heal(…, strict=True)`` an error.
 
-    ``codes`` names the rules that are still broken. The original list is as it was.
+    ``codes`` lists the rules that are still broken. The original list is unchanged.
     """
 
     def __init__(self, message: str = "", codes: tuple[str, ...] = ()) -> None:

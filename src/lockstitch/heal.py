@@ -22,15 +22,15 @@ def heal(  # noqa: PLR0913 - options, all by name
     strict: bool = False,
     on_heal: Callable[[Plan], object] | None = None,
 ) -> Any:
-    """Make a message list (or a whole request body) one that the provider accepts.
+    """Make a message list (or a whole request body) valid for its provider.
 
-    ``dialect`` is detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
-    ``waiting`` names calls that wait on purpose: they are closed in the copy that is returned.
-    A list in which nothing is wrong comes back as the same object, and untouched messages are
-    shared. What cannot be made valid comes back as it was, with an ``Unhealed`` warning; with
-    ``strict`` that is raised.
+    ``dialect`` is detected if it is unambiguous; ``model`` is used by rules that depend on the
+    model. ``waiting`` names calls that are open on purpose: they are closed only in the copy that
+    is returned. A list with nothing wrong in it comes back as the same object, and untouched
+    messages are shared. What cannot be made valid comes back unchanged, with an ``Unhealed``
+    warning; with ``strict`` it is raised.
 
-    Whenever something was wrong, the codes and the places, never any content, go to the logger
+    If something was wrong, the codes and the places, never any content, go to the logger
     ``lockstitch``, and ``on_heal`` is called with the plan.
     """
     made = Plan(messages, dialect, model=model, waiting=waiting)

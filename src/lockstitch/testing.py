@@ -54,7 +54,7 @@ def assert_valid(messages: Any, dialect: str | None = None, *, model: str | None
     """Raise AssertionError if the provider would refuse a message list or a request body.
 
     The error lists codes, places and the provider's words, never what was said. ``dialect`` is
-    detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
+    detected if it is unambiguous; ``model`` is used by rules that depend on the model.
     """
     name = dialect or detect(messages)
     errors = [found for found in check(messages, name, model=model) if found.severity == ERROR]
@@ -71,11 +71,11 @@ def _describe_findings(findings: Sequence[Finding]) -> str:
 
 @dataclass(eq=False)
 class Received:
-    """One request that came to the provider, and what became of it.
+    """One request that reached the provider, and its outcome.
 
-    ``status`` is 0 where a fault dropped the connection. ``body`` is the parsed body, empty
-    if it was no JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` by a fault,
-    ``gone`` because the client went away; "" as long as it goes on.
+    ``status`` is 0 if a fault dropped the connection. ``body`` is the parsed body, empty if it was
+    not a JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` by a fault, ``gone``
+    because the client went away; "" until then.
     """
 
     number: int
@@ -98,7 +98,7 @@ class Received:
 
 
 class Provider:
-    """A strict provider that runs: where it is, what came, and what it says next."""
+    """A running strict provider: its address, the requests so far, and the replies to come."""
 
     def __init__(self, url: str, script: Script, faults: Faults, requests: list[Received]) -> None:
         self.url = url
@@ -132,7 +132,7 @@ class Provider:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that bring the vendors' clients here, with keys that nobody checks."""
+        """The variables that point the vendors' clients here, with keys that nobody checks."""
         return environment(self.url)
 
     @property
@@ -141,15 +141,15 @@ class Provider:
         return [request for request in self.requests if not request.accepted]
 
     def reply(self, *replies: Said) -> None:
-        """Say these next, behind the replies that are still to come."""
+        """Give these replies next, after those that are still to come."""
         self._new_script.add(*map(reply_of, replies))
 
     def fault(self, words: str) -> None:
-        """Let this go wrong from now on, instead of what went wrong before; "" for nothing."""
+        """Inject this fault from now on, instead of the previous one; "" for none."""
         self._faults.replace(faults_in(words))
 
     def assert_accepted(self) -> None:
-        """Raise AssertionError if a request was refused, or if none came."""
+        """Raise AssertionError if a request was refused, or if none arrived."""
         if not self.requests:
             raise AssertionError("no request reached the provider: does the agent use its address?")
         lines = [
@@ -170,9 +170,9 @@ def provider(
 ) -> Iterator[Provider]:
     """Run a strict provider in this process for as long as the block lasts.
 
-    It gives the replies in order, then ``ok``; a function instead makes up a reply from each
-    request. ``fault`` is what goes wrong with answers, ``profiles`` are the rules to judge by, as
-    in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
+    It gives the replies in order, then ``ok``; a function instead makes a reply for each request.
+    ``fault`` is how answers fail, ``profiles`` are the rules to judge by, as in
+    ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
     """
     with needing_aiohttp("the provider", "provider"):
         from lockstitch.provider import server  # noqa: PLC0415 - an extra

@@ -94,7 +94,7 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
         question = "Repair it before it is resumed? A backup is kept."
         if yes or terminal.confirm(question, "--yes repairs it"):
             done = operations.write_plan(session, planned, backup.new_run())
-            terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
+            terminal.note(f"Repaired. `lockstitch undo` undoes it; backup: {done.backup}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:

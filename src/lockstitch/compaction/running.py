@@ -417,8 +417,8 @@ class CompactLimits(TypedDict, total=False):
 class CompactOptions(CompactLimits, total=False):
     """How a session of a store is compacted.
 
-    ``counter`` counts the tokens of messages, and ``window`` is how many of them the model that
-    sums up may be given at once.
+    ``counter`` counts the tokens of messages, and ``window`` is how many of them the summarizing
+    model accepts at once.
     """
 
     counter: Counter | None

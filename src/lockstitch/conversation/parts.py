@@ -156,8 +156,8 @@ def sort_parts(messages: Iterable[Message]) -> Sorted:
 class Place(Struct, frozen=True, gc=False):
     """Where something is; printed the way providers do: ``messages.29.content.1``.
 
-    ``steps`` lead there from the request, or from the store; ``message`` is the number of the
-    message that it is in, None for what is in no list of messages.
+    ``steps`` lead there from the request or the store; ``message`` is the number of the message
+    that it is in, None if it is not in a list of messages.
     """
 
     steps: Path
@@ -167,7 +167,7 @@ class Place(Struct, frozen=True, gc=False):
     def in_list(cls, key: str, message: int, path: Path = ()) -> Place:
         """Return the place of a message in the list under a key, or of something inside it.
 
-        What a repair made itself is in no message of the list, and has the number -1.
+        What a repair added is in no message of the list, and has the number -1.
         """
         if message < 0:
             return cls((key, str(message), *path))
@@ -175,19 +175,19 @@ class Place(Struct, frozen=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """Return the place that a text names, for texts that come from elsewhere."""
+        """Return the place that a string names."""
         steps = tuple(int(step) if is_index(step) else step for step in text.split("."))
         number = steps[1] if len(steps) > 1 else None
         return cls(steps, number if type(number) is int and type(steps[0]) is str else None)
 
     @property
     def path(self) -> Path:
-        """The way inside the message, or all of the way where there is none."""
+        """The path inside the message, or the whole path if there is no message."""
         return self.steps if self.message is None else self.steps[2:]
 
     @property
     def order(self) -> list[tuple[int, int, str]]:
-        """A key that sorts places in the order of the list: numbers by their size, then names."""
+        """A key that sorts places in the order of the list: numbers by value, then names."""
         return [(0, step, "") if type(step) is int else (1, 0, str(step)) for step in self.steps]
 
     def __str__(self) -> str:

@@ -177,7 +177,7 @@ _STEM = re.compile(
 
 
 class Manifest(Struct, frozen=True, omit_defaults=True):
-    """What is known of a backup beyond its bytes.
+    """What is recorded about a backup, besides its bytes.
 
     ``carried`` counts the bytes at the end of the new file that others appended during the
     repair; ``rows`` are the images of database rows, and ``session`` is the one that they are of;
@@ -422,7 +422,7 @@ class RepairRun(Struct, frozen=True):
 
 
 class Undone(Struct, frozen=True):
-    """A finished undo: what was restored, and what holds the state that it took the place of."""
+    """A finished undo: what was restored, and the backup of the state that it replaced."""
 
     path: str
     restored: Backup

@@ -309,7 +309,7 @@ _EXISTS = (
 
 
 class Snapshot(Struct, frozen=True, dict=True):
-    """What was read, once: the bytes and the status of the very same open file."""
+    """What was read: the bytes and the status of one open file."""
 
     path: str
     data: bytes

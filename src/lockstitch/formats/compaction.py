@@ -301,7 +301,7 @@ class CompactionDraft(Struct, frozen=True):
 
 
 class Condensed(Struct, frozen=True):
-    """What a compaction of a session comes to: what is left, and the records that say so."""
+    """The outcome of compacting a session: what is left, and the records that say so."""
 
     draft: CompactionDraft
     left: Shortened

@@ -208,7 +208,7 @@ class Context(Struct):
 
 
 class Transcript(Struct):
-    """One stored session, understood: its records, what a resume would send, what is wrong.
+    """One stored session, parsed: its records, what a resume would send, what is wrong.
 
     ``findings`` are those of the store and the graph; those of the history are found by the core.
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
@@ -331,7 +331,7 @@ class Shortened(Struct, frozen=True):
 
 
 class Format(ABC):
-    """One program's way to keep sessions.
+    """How one program keeps sessions.
 
     ``places`` are globs under the home directory, ``variable`` names the environment variable
     that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one

@@ -85,7 +85,7 @@ _RECORD = 500
 
 
 class RepairOptions(Struct, frozen=True):
-    """How a repair is to be made; ``notes`` says that a note alone is reason enough for one."""
+    """Options of a repair; ``notes`` says that notes alone are repaired, too."""
 
     strategy: str = "close"
     lossy: bool = False
@@ -100,7 +100,7 @@ class RepairOptions(Struct, frozen=True):
 
 
 class RepairPlan(Struct):
-    """What a repair comes to: the new records, what was done, what is left.
+    """The outcome of a repair: the new records, what was done, what is left.
 
     ``data`` is the repaired file; it is empty for a session in a database, and if nothing changes.
     """

@@ -48,7 +48,7 @@ class Event(
     tag=str.lower,
     gc=False,
 ):
-    """One immutable fact; ``blob`` names the payload where it is kept apart."""
+    """One immutable fact; ``blob`` names the payload if it is stored separately."""
 
     payload: Raw = NOTHING
     blob: str = ""
@@ -57,13 +57,13 @@ class Event(
 
 
 class Said(Event, frozen=True, kw_only=True):
-    """The user said something: a JSON string, or a message's content in ``dialect``'s spelling."""
+    """The user said something: a JSON string, or a message's content in the form of ``dialect``."""
 
     dialect: str = ""
 
 
 class Instructed(Event, frozen=True, kw_only=True):
-    """What the model reads before the conversation: a JSON string, "" for nothing any more."""
+    """What the model reads before the conversation: a JSON string, "" to remove it."""
 
     role: Role = "system"
 
@@ -78,19 +78,18 @@ class _ReplyEvent(Event, frozen=True, kw_only=True):
 
 
 class Replied(_ReplyEvent, frozen=True, kw_only=True):
-    """A model replied, in full; the payload is the provider's response or message, byte for byte.
+    """A model's complete reply; the payload is the provider's response or message, byte for byte.
 
-    ``stream`` names the stream it came by, whose partial replies it stands for. ``after`` is the
-    last record that its request was made from, 0 if nobody knows: what was said later stands
-    behind it.
+    ``stream`` names the stream it came from, whose partial replies it replaces. ``after`` is the
+    last record that its request was made from, 0 if not known: what was said later comes after it.
     """
 
 
 class Partial(_ReplyEvent, frozen=True, kw_only=True):
-    """What had come of a reply so far: text and closed blocks, never half a call.
+    """What had arrived of a reply so far: text and complete blocks, never half a call.
 
-    The payload is a message in ``dialect``'s spelling. A later one of the same stream stands for
-    all of the earlier ones.
+    The payload is a message in the form of ``dialect``. A later one of the same stream replaces all
+    earlier ones.
     """
 
 
@@ -107,10 +106,10 @@ class Started(_CallEvent, frozen=True, kw_only=True):
 
 
 class Finished(_CallEvent, frozen=True, kw_only=True):
-    """A call has an outcome; the payload is what it gave: a JSON string, or content in ``dialect``.
+    """A call has an outcome; the payload is its result: a JSON string, or content in ``dialect``.
 
-    ``synthetic`` marks an outcome that was concluded, not given by the tool: a real one that
-    comes later takes its place.
+    ``synthetic`` marks an outcome that did not come from the tool: a real one that arrives later
+    replaces it.
     """
 
     attempt: int = 1
@@ -120,30 +119,30 @@ class Finished(_CallEvent, frozen=True, kw_only=True):
 
 
 class Waiting(_CallEvent, frozen=True, kw_only=True):
-    """A call waits for somebody's approval; the payload is what they are asked, if anything.
+    """A call is waiting for approval; the payload is the question, if any.
 
-    With ``outside`` it was started, and its result is going to be delivered by somebody else.
+    With ``outside`` it was started, and its result will be delivered from outside.
     """
 
     outside: bool = False
 
 
 class Approved(_CallEvent, frozen=True, kw_only=True):
-    """A call that waited may run."""
+    """A waiting call may run."""
 
 
 class Denied(_CallEvent, frozen=True, kw_only=True):
-    """A call that waited must not run; the payload is the reason, if any: a JSON string."""
+    """A waiting call must not run; the payload is the reason, if any: a JSON string."""
 
 
 class Interrupted(Event, frozen=True, kw_only=True):
-    """The turn was broken off; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
+    """The turn was interrupted; ``reason`` is a word for why: ``user``, ``crash``, ``error``."""
 
     reason: str = ""
 
 
 class Resumed(Event, frozen=True, kw_only=True):
-    """The turn that was interrupted goes on, without new words of the user."""
+    """The interrupted turn continues, without a new message from the user."""
 
 
 class Ended(Event, frozen=True, kw_only=True):
@@ -151,11 +150,11 @@ class Ended(Event, frozen=True, kw_only=True):
 
 
 class Compacted(Event, frozen=True, kw_only=True):
-    """From here on a summary is sent in place of all up to ``through``, and less of what follows.
+    """From here on a summary is sent instead of everything up to ``through``, and less after it.
 
-    The payload is the summary, a JSON string. Behind it, results up to record ``shortened`` are
-    sent with ``limit`` characters at most, and media up to there as a note. The last fact of this
-    kind counts, alone: one with neither takes every compaction back.
+    The payload is the summary, a JSON string. After it, results up to record ``shortened`` are sent
+    with at most ``limit`` characters, and media up to there as a note. Only the last fact of this
+    kind counts: one with neither undoes every compaction.
     """
 
     through: int = 0
@@ -164,9 +163,9 @@ class Compacted(Event, frozen=True, kw_only=True):
 
 
 class Rewound(Event, frozen=True, kw_only=True):
-    """The session goes on from ``to``, as if what came after had not been; nothing is deleted.
+    """The session continues from ``to``, as if what came after had not been; nothing is deleted.
 
-    A rewind to just before a rewind takes it back.
+    A rewind to just before another rewind undoes that one.
     """
 
     to: int
@@ -181,16 +180,16 @@ class Forked(Event, frozen=True, kw_only=True):
 
 
 class Noted(Event, frozen=True, kw_only=True):
-    """Something kept that no model sees: a ``checkpoint`` by its label, or a note of the caller."""
+    """Something that no model sees: a ``checkpoint`` with its label, or a note of the caller."""
 
     name: str
     label: str = ""
 
 
 class Described(Event, frozen=True, kw_only=True):
-    """What the session is called and belongs to, all of it: the last fact of this kind counts.
+    """The session's title, tags and metadata; only the last fact of this kind counts.
 
-    The payload is the caller's metadata, an object. A rewind does not take it back.
+    The payload is the caller's metadata, an object. A rewind does not undo it.
     """
 
     title: str = ""

@@ -44,7 +44,7 @@ _BEFORE, _LENGTH = 40, 120
 
 
 class Match(Struct, frozen=True):
-    """A record in which all words were found: who said it, and a little of the text around."""
+    """A record in which all words were found: who said it, and a little of the surrounding text."""
 
     session: str
     seq: int
@@ -56,7 +56,7 @@ class Match(Struct, frozen=True):
 
 
 class SearchWords:
-    """The words that are looked for."""
+    """The words to search for."""
 
     def __init__(self, text: object) -> None:
         self.words = text.casefold().split() if isinstance(text, str) else []
@@ -181,7 +181,7 @@ def _spoken(event: Event, value: Any) -> Spoken:
 
 
 class Spent(Struct, frozen=True):
-    """Tokens of some replies; ``unknown`` of them say nothing of what they cost."""
+    """Tokens of some replies; ``unknown`` counts the replies without figures."""
 
     tokens: Tokens = Tokens()
     replies: int = 0
@@ -189,27 +189,27 @@ class Spent(Struct, frozen=True):
 
     @property
     def input(self) -> int:
-        """All that was sent, what came from a cache included."""
+        """All tokens that were sent, including those from a cache."""
         return self.tokens.input
 
     @property
     def output(self) -> int:
-        """All that was generated, reasoning included."""
+        """All tokens that were generated, including reasoning."""
         return self.tokens.output
 
     @property
     def cached(self) -> int:
-        """What of the input came from a cache."""
+        """The input tokens that came from a cache."""
         return self.tokens.cached
 
     @property
     def cache_write(self) -> int:
-        """What of the input was written to a cache."""
+        """The input tokens that were written to a cache."""
         return self.tokens.cache_write
 
     @property
     def reasoning(self) -> int:
-        """What of the output was reasoning, as far as the provider says."""
+        """The output tokens that were reasoning, as far as the provider reports them."""
         return self.tokens.reasoning
 
     def __add__(self, other: Spent) -> Spent:
@@ -220,10 +220,10 @@ class Spent(Struct, frozen=True):
 
 
 class Usage(Spent, frozen=True):
-    """What all replies of a session cost, and those of each model; "" is for no model's name.
+    """What all replies of a session cost, in total and by model ("" if a reply names none).
 
-    Replies that were rewound were paid for, and count. So do those that a fork was made with, and
-    ``copied`` is what they cost: it was paid for in the session they were copied from.
+    Rewound replies were paid for, so they count. So do the replies that a fork inherited;
+    ``copied`` is what those cost, which was paid in the source session.
     """
 
     models: dict[str, Spent] = field(default_factory=dict)

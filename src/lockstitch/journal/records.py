@@ -57,7 +57,7 @@ class JournalRecord(Struct, frozen=True, gc=False):
 
 
 class Head(Struct, frozen=True, gc=False):
-    """Where a session stands: its last record (0 for none), that one's digest, its last epoch."""
+    """The end of a session: its last record (0 for none), that record's digest, its last epoch."""
 
     seq: int = 0
     digest: bytes = START

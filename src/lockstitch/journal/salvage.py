@@ -64,7 +64,7 @@ class Remnant(Struct, frozen=True):
 
 
 class Remains(Struct, frozen=True):
-    """All that a store holds of a session: what it says of its end, and the remnants in order.
+    """Everything a store holds of a session: what it says about its end, and the remnants in order.
 
     ``notes`` say what else is not as it was written. ``stamp`` is the store's own: it tells
     whether the session is still the same later.
@@ -77,11 +77,11 @@ class Remains(Struct, frozen=True):
 
 
 class Salvaged(Struct, frozen=True):
-    """One record of a damaged session, and what is known of it.
+    """One record of a damaged session, and its condition.
 
-    ``intact``: what was written. ``behind``: what was written, behind damage. ``restored``: what
-    was written, with what had changed put back. ``unproven``: it can be read, but what it is
-    checked by is lost. ``damaged``: not what was written. ``missing``: nothing is there; then
+    ``intact``: as it was written. ``behind``: as it was written, after damage. ``restored``: as it
+    was written, after a changed bit was put back. ``unproven``: it can be read, but the data to
+    verify it is lost. ``damaged``: different from what was written. ``missing``: not there;
     ``count`` says how many from ``seq`` on.
     """
 
@@ -103,9 +103,8 @@ class Salvaged(Struct, frozen=True):
 class Salvage(Struct, frozen=True):
     """A session as far as it can be read, record by record.
 
-    ``lost`` names large values that are gone or changed, each with the records that name it, and
-    ``notes`` say what else is wrong. A session that is whole has neither, and only records that
-    are intact.
+    ``lost`` names large values that are missing or changed, each with the records that refer to it,
+    and ``notes`` say what else is wrong. An undamaged session has neither, and only intact records.
     """
 
     session: str
@@ -116,7 +115,7 @@ class Salvage(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is what was written."""
+        """Whether everything is as it was written."""
         return not self.lost and not self.notes and all(r.proof == "intact" for r in self.records)
 
     @property
@@ -126,7 +125,7 @@ class Salvage(Struct, frozen=True):
 
     @property
     def behind(self) -> int:
-        """How many records can be read behind the first damage."""
+        """How many records can be read after the first damage."""
         first = next((n for n, one in enumerate(self.records) if one.proof != "intact"), None)
         return 0 if first is None else sum(one.is_readable for one in self.records[first + 1 :])
 

@@ -43,7 +43,7 @@ Status = Literal["open", "waiting", "approved", "started", "closed"]
 
 
 class CallOutcome(Struct, frozen=True, gc=False):
-    """What became of a call: the fact that says so, and the record it stands in."""
+    """The outcome of a call: the fact that says so, and its record's number."""
 
     seq: int
     fact: Event
@@ -51,12 +51,12 @@ class CallOutcome(Struct, frozen=True, gc=False):
 
 
 class CallState(Struct, gc=False):
-    """A tool call of the conversation, known by the reply it stands in and its number there.
+    """A tool call of the conversation, identified by its reply and its number there.
 
-    ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of
-    them. ``changed`` is the last record that said anything new of it. ``is_outside`` says that
-    somebody else is going to deliver its result. ``is_late`` says that the model went on while
-    the call waited: what became of it goes out at the end, not where the call stands.
+    ``attempts`` counts how often it was started, ``effect`` is the idempotency key of all of them.
+    ``changed`` is the last record that changed it. ``is_outside`` says that its result will be
+    delivered from outside. ``is_late`` says that the model continued while the call was waiting:
+    its result is sent at the end, not where the call is.
     """
 
     reply: int
@@ -73,12 +73,12 @@ class CallState(Struct, gc=False):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is known of what became of it."""
+        """Whether it has no outcome yet."""
         return self.outcome is None
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and the last that was heard of it is that."""
+        """Whether it was started and has no outcome yet."""
         return self.status == "started"
 
 
@@ -90,7 +90,7 @@ class Spoken(Struct, gc=False):
 
 
 class ModelReply(Struct, gc=False):
-    """What a model replied, in full or in part, with its calls."""
+    """A model's reply, in full or in part, with its calls."""
 
     seq: int
     event: Replied | Partial
@@ -104,7 +104,7 @@ class ModelReply(Struct, gc=False):
 
 
 class Late(Struct, gc=False):
-    """A real outcome that came when its call had one, or when a summary stood in for the call."""
+    """A real outcome that came when its call already had one, or after a summary replaced it."""
 
     seq: int
     call: CallState
@@ -115,7 +115,7 @@ Item = Spoken | ModelReply | Late
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """A place to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
+    """A point to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
 
     seq: int
     at: int
@@ -124,10 +124,10 @@ class Checkpoint(Struct, frozen=True, gc=False):
 
 
 class SummaryInForce(Struct, frozen=True, gc=False):
-    """A compaction in force: record ``seq`` holds what is sent in place of all up to ``cut``.
+    """The current compaction: record ``seq`` is sent instead of everything up to ``cut``.
 
-    Records in ``kept`` go out all the same: the last words of the user, and replies of which a
-    call was not finished by then. ``words`` are the last words of the user, which go out whole.
+    Records in ``kept`` are still sent: the last words of the user, and replies with a call that was
+    not finished by then. ``words`` are the last words of the user, which are sent whole.
     """
 
     seq: int
@@ -146,7 +146,7 @@ class SummaryInForce(Struct, frozen=True, gc=False):
 
 
 class JournalView(Struct):
-    """The conversation along the visible line of a journal.
+    """The conversation in the current line of a journal.
 
     ``instructions`` has what the model reads before it, by role. ``turn`` is where the turn
     that is open began, 0 if none is. ``interrupted`` is where the last turn began if it was
@@ -295,7 +295,7 @@ CRASH = "crash"
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """An event with where and when it was written, and the record that it follows on its line."""
+    """An event with its number, its time, and the record that it follows."""
 
     seq: int
     at: int
@@ -304,7 +304,7 @@ class Fact(Struct, frozen=True, gc=False):
 
 
 class JournalState:
-    """A journal as far as it was read: every fact, and the view along the line that counts.
+    """A journal as of the last read: every fact, and the view of the current line.
 
     A record hangs on the one before it, but a rewind hangs on the record that it goes back to:
     what lies between is off the line, and still there. What a tool gave while its call was there

@@ -274,8 +274,8 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: some text, some calls, or both.
 
-    ``thinking`` goes before them where the API has a place for it: not in OpenAI Chat.
-    ``fault`` says what goes wrong with it, in the words of ``faults``.
+    ``thinking`` goes before them if the API has a field for it, which OpenAI Chat does not.
+    ``fault`` says how it fails, in the words of ``faults``.
     """
 
     text: str = ""
@@ -301,7 +301,7 @@ OK = Reply("ok")
 
 
 class Incoming(Struct, frozen=True):
-    """A request that was accepted, as a script sees it.
+    """An accepted request, as a script sees it.
 
     ``messages`` is the conversation (``contents`` or ``input`` in the APIs that call it so), and
     ``is_summary`` whether the request looks like one for a summary or a title.

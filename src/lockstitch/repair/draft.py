@@ -160,7 +160,7 @@ class RepairDraft:
 
 
 class RepairedPart(Struct, gc=False):
-    """A part of a repaired message; ``origin`` and ``path`` say where it was, None: it is new."""
+    """A part of a repaired message; ``origin`` and ``path`` say where it was, None if it is new."""
 
     value: Any
     origin: int | None
@@ -170,11 +170,11 @@ class RepairedPart(Struct, gc=False):
 
 
 class RepairedMessage(Struct, gc=False):
-    """A message of a repaired list, and the number of the one that it was; None for a new one.
+    """A message of a repaired list, and its number in the original; None for a new one.
 
-    ``parts`` is empty where nothing of the message was looked at: it is as it was. ``earlier``
-    says what it and its changed parts were, by the ``id`` of the new value, and None of what is
-    new; values that are the same objects as before are not listed.
+    ``parts`` is empty if the message was not examined: it is unchanged. ``earlier`` maps the ``id``
+    of each changed value to what it was before, and of each new one to None; values that are the
+    same objects as before are not listed.
     """
 
     message: Any

@@ -27,11 +27,11 @@ _NESTED = (dict, list)
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """One change: what stands at ``place`` afterwards.
+    """One change: the value that is at ``place`` afterwards.
 
-    An insert goes in front of what stands at ``place`` in the original (behind the last element
-    for the first free index); several inserts at one place keep their order.
-    A move takes the value from ``source``.
+    An insert goes before the element at ``place`` in the original (after the last element for the
+    first free index); several inserts at one place keep their order. A move takes the value from
+    ``source``.
     """
 
     op: str

@@ -107,10 +107,10 @@ class RepairOutcome(Struct):
 class Plan:
     """What is wrong with a list, what would be done about it, and the healed list.
 
-    ``messages`` is of the kind that was handed in; where nothing had to change it is the very
-    object. If something cannot be repaired, ``remaining`` says what, and ``messages`` is the
-    original. Who only asks for the ``findings`` has no repair worked out. ``count`` is how many
-    messages were handed in, and ``dialect`` what they were read as.
+    ``messages`` has the type that was passed in; if nothing had to change, it is the same object.
+    If something cannot be repaired, ``remaining`` says what, and ``messages`` is the original. The
+    repair is worked out only when something other than ``findings`` is used. ``count`` is how many
+    messages were passed in, and ``dialect`` what they were read as.
     """
 
     # Where a quick walk can tell, ``_excerpt`` holds the part of the list that needs a look, and
@@ -240,7 +240,7 @@ class Plan:
 
     @property
     def remaining(self) -> list[Finding]:
-        """What a repair would leave: all of it where none is made."""
+        """The findings that a repair would leave; all of them if no repair is made."""
         return self.outcome.remaining
 
     @property
@@ -250,17 +250,17 @@ class Plan:
 
     @property
     def changes(self) -> list[Change]:
-        """What would be done."""
+        """The changes that the repair makes."""
         return self.outcome.changes
 
     @property
     def quarantine(self) -> list[Quarantined]:
-        """What could not stay, whole."""
+        """The values that could not stay, whole."""
         return self.outcome.quarantine
 
     @property
     def changed(self) -> bool:
-        """Whether the healed list is another one than the original."""
+        """Whether the healed list differs from the original."""
         return self.outcome.changed
 
     def __repr__(self) -> str:
@@ -302,7 +302,7 @@ class Plan:
 
     @cached_property
     def messages(self) -> Any:
-        """The healed value in the kind that was handed in."""
+        """The healed value in the type that was passed in."""
         if not self.outcome.changed:
             # an iterator, which is spent by now, comes back as its items
             return self._value if self._freeze is None else self._freeze(self._plain, {})

@@ -60,9 +60,10 @@ _DECODER = msgspec.msgpack.Decoder(tuple[JournalRecord, tuple[bytes, ...]])
 
 
 class Copy(Struct, frozen=True):
-    """A session that was copied, under which name, and how many records it has.
+    """A copied session: its name in the other store, and how many records it has.
 
-    ``is_new`` is false if it was there already. ``companions`` went with it.
+    ``is_new`` is false if it was already there. ``companions`` are the sessions that were copied
+    with it.
     """
 
     session: str
@@ -198,10 +199,10 @@ SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 class Taken(Struct, frozen=True):
-    """A list that was taken in: as which session, in which dialect, how many messages and records.
+    """An imported list: its session, its dialect, and the number of messages and records.
 
-    ``is_new`` is false if it was there already. ``healed`` says that the list was broken: then the
-    first record holds it as it was. ``unknown`` counts calls at its end without a result.
+    ``is_new`` is false if it was already there. ``healed`` says that the list was broken; the first
+    record then holds the original. ``unknown`` counts the calls at its end without a result.
     """
 
     session: str

@@ -90,13 +90,13 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call at one moment; ``reply`` and ``index`` name it, ids may repeat.
+    """A tool call at one moment; ``reply`` and ``index`` identify it, since ids may repeat.
 
     ``status`` is open, waiting (for approval), approved, started or closed; ``outcome`` is "" as
-    long as nothing is known, else ok, error, denied, cancelled, timed-out, unknown or
-    not-started. ``is_real`` is true for an outcome that the tool gave, or a person, and false for
-    one that was concluded. ``effect`` is the idempotency key that every attempt gives the tool.
-    ``is_outside`` is true if what it waits for is a result that somebody else delivers.
+    long as there is none, otherwise ok, error, denied, cancelled, timed-out, unknown or
+    not-started. ``is_real`` is true for an outcome from the tool or a person, and false for a
+    synthetic one. ``effect`` is the idempotency key, the same for every attempt. ``is_outside`` is
+    true if it is waiting for a result from outside.
     """
 
     reply: int
@@ -113,12 +113,12 @@ class Call:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from every other call of its session."""
+        """What distinguishes it from every other call of its session."""
         return self.reply, self.index
 
     @property
     def arguments(self) -> dict[str, Any] | None:
-        """The arguments that the model gave; None if they are no JSON object."""
+        """The arguments that the model gave; None if they are not a JSON object."""
         return self._asked().arguments if self._asked else None
 
 
@@ -150,8 +150,9 @@ class Turn:
     """A turn at one moment: from a user's message to the point where the model yields.
 
     ``began`` is the record it began with. ``calls`` are those of its last reply. ``state`` is
-    "open" while it is the model's move or tools can run, "waiting" while all that is left waits
-    for somebody's approval, then "ended" or "interrupted"; "none" before the first message.
+    "open" while the model can be asked or tools can run, "waiting" while everything left is waiting
+    for approval or a result from outside, then "ended" or "interrupted"; "none" before the first
+    message.
     """
 
     began: int
@@ -166,7 +167,7 @@ class Turn:
 
     @property
     def waiting(self) -> tuple[Call, ...]:
-        """The calls that wait for approval."""
+        """The calls that are waiting for approval."""
         return tuple(c for c in self.calls if c.status == "waiting" and not c.is_outside)
 
 
@@ -174,8 +175,9 @@ class Turn:
 class Recovered:
     """What the last writer left when it died: nothing, and false, after a clean end.
 
-    ``finished`` are calls of the last batch whose results are there, ``unknown`` those that ran
-    and may or may not have taken effect, ``never_started`` those that ``run_tools`` may still run.
+    ``finished`` are the calls of the last batch that have results, ``unknown`` those that were
+    running and may or may not have taken effect, ``never_started`` those that ``run_tools`` may
+    still run.
     """
 
     finished: tuple[Call, ...] = ()

@@ -45,7 +45,7 @@ _TRIES = 1000
 
 
 class Removal(Struct, frozen=True):
-    """A session that goes, or went: its records, when it was changed last, and why."""
+    """A session that is or would be removed: its records, when it changed last, and why."""
 
     session: str
     records: int
@@ -152,7 +152,7 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Spared(Struct, frozen=True):
-    """A session that would have gone, and why it stays."""
+    """A session that was spared from removal, and why."""
 
     session: str
     reason: str
@@ -281,7 +281,7 @@ def delete_with_reason(
 
 
 class Retention(Struct, frozen=True):
-    """What was removed, or would be, and what stays although the rule is for it."""
+    """The sessions that were or would be removed, and those spared although the rule applies."""
 
     removed: list[Removal]
     spared: list[Spared]
@@ -315,7 +315,7 @@ _ROOM = 16
 
 
 class Exchanged(Struct, frozen=True):
-    """A session that was put in the place of another one, which is called ``aside`` now."""
+    """A session that replaced another one, which is now called ``aside``."""
 
     session: str
     aside: str
@@ -327,7 +327,7 @@ def is_aside(session: str) -> bool:
 
 
 def read_salvage(backend: Backend, session: str) -> Salvage:
-    """Read all that can be read of a session, and say of each record what is known of it."""
+    """Read everything that can be read of a session, and report the condition of each record."""
     remains = backend.remains(session)
     records, notes = judge_remains(remains)
     lost = {
@@ -391,7 +391,7 @@ def is_thread(found: Salvage) -> bool:
 
 
 def undo_rewrite(backend: Backend, session: str) -> Exchanged:
-    """Take the last repair of a session back; what it has become is kept beside it."""
+    """Undo the last repair of a session; its later state is kept beside it."""
     last = _last(backend, session, "damaged")
     if not last:
         raise UsageError("it has no repair that could be undone").about(session=session)

@@ -423,20 +423,21 @@ class ReplyStream:
 
     @property
     def complete(self) -> bool:
-        """Whether the reply came to its end and was recorded as a whole."""
+        """Whether the reply is complete and was recorded."""
         return self._recorder.is_complete
 
     @property
     def reply(self) -> dict[str, Any] | None:
-        """The reply as it would have come in one piece, once it is complete."""
+        """The reply as it would look without streaming, once it is complete."""
         return self._recorder.reply
 
 
 class Stream(ReplyStream):
     """A streamed reply in a ``with`` block: iterate it as you would the stream itself.
 
-    Left before its end, by ``break``, an exception or Ctrl-C, what had come is kept and the turn
-    is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
+    If the block is left before the end of the stream, by ``break``, an exception or Ctrl-C, what
+    had arrived is kept and the turn is interrupted; otherwise the complete reply is recorded.
+    ``complete`` says which.
     """
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
@@ -474,7 +475,7 @@ class Stream(ReplyStream):
         return event
 
     def finish(self) -> Stream:
-        """Read the rest of it."""
+        """Read the rest of the stream."""
         for _ in self:
             pass
         return self

@@ -45,8 +45,8 @@ class Tool:
     """A function that a model may call, with its properties.
 
     ``repeatable``: running it again after a crash does no harm; it gets the same idempotency key
-    (``current_call().effect``). ``timeout``: seconds, in place of the one for all tools.
-    ``approve``: true, or a function of the call that says so, if somebody has to agree first.
+    (``current_call().effect``). ``timeout``: seconds, instead of the one for all tools.
+    ``approve``: true, or a function of the call that returns true, if somebody has to agree first.
     """
 
     function: Callable[..., Any]
@@ -65,7 +65,7 @@ class Tool:
 class Result:
     """What a tool returns if a plain value is not enough: content blocks, or a failure.
 
-    ``content`` is a text, or content as ``dialect`` spells it in a tool's result.
+    ``content`` is a string, or the content of a tool result in the form of ``dialect``.
     """
 
     content: Any
@@ -79,16 +79,16 @@ class Result:
 class Later:
     """What a tool returns when its result will come from elsewhere, in a minute or in a week.
 
-    The call waits, also over restarts, for ``store.deliver(session, effect, result)``.
+    The call waits, across restarts, for ``store.deliver(session, effect, result)``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentCall:
-    """The call that a running tool serves.
+    """The call that the running tool answers.
 
     ``effect`` is the same for every attempt: pass it on as an idempotency key. ``abort`` is set
-    when nobody waits for the result any more.
+    when nobody is waiting for the result any longer.
     """
 
     id: str
@@ -102,7 +102,7 @@ class CurrentCall:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from every other call of its session."""
+        """What distinguishes it from every other call of its session."""
         return self.reply, self.index
 
 
@@ -110,7 +110,7 @@ CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
 
 
 def current_call() -> CurrentCall:
-    """Return the call that the running tool serves; raises ``UsageError`` outside a tool."""
+    """Return the call that the running tool answers; raises ``UsageError`` outside a tool."""
     try:
         return CURRENT.get()
     except LookupError:
@@ -446,7 +446,7 @@ class ToolRun:
 
 
 class Abort(Protocol):
-    """Anything that can be asked whether it is set: an event of threading, asyncio or anyio."""
+    """Anything with ``is_set()``: an event of threading, asyncio or anyio."""
 
     def is_set(self) -> bool:
         """Whether to stop."""

@@ -42,11 +42,11 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def handle_sigterm() -> None:
-    """Let SIGTERM end this program in order, as Ctrl-C does, with exit status 143.
+    """Make SIGTERM end this program cleanly, as Ctrl-C does, with exit status 143.
 
-    The abort signal of tools that run is set, every call has an outcome, and leases are given back.
-    But nobody said that the turn should end: it stays open, and the same program goes on with it
-    when it is started again. For synchronous programs and asyncio; call it in the main thread.
+    The abort signal of running tools is set, every call gets an outcome, and leases are released.
+    Since nobody asked for the turn to end, it stays open, and the same program continues it when it
+    is started again. For synchronous programs and asyncio; call it in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("handle_sigterm() sets a signal handler: call it in the main thread")

@@ -44,7 +44,7 @@ _SHOWN = 3
 
 
 class Journal(Struct):
-    """One session as it was read: its records, and what they add up to.
+    """One session as it was read: its records, and the state they add up to.
 
     ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
     is, or what is missing: then the records are those that can be read, with a note in the place
@@ -114,7 +114,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
 
 
 def read(target: str, session: str | None = None) -> Journal:
-    """Read one session, as far as it is whole; the only one of a store needs no name."""
+    """Read one session, as far as it is undamaged; the only one of a store needs no name."""
     backend, place = open_store(target)
     with backend:
         name = choose_session(backend, session or place.session)
@@ -210,14 +210,14 @@ class Copied(Struct, frozen=True):
 
 
 def salvage_session(target: str, session: str | None = None) -> Salvage:
-    """Read all that can be read of a session, and say of each record what is known of it."""
+    """Read everything that can be read of a session, and report the condition of each record."""
     backend, place = open_store(target)
     with backend:
         return maintenance.read_salvage(backend, choose_session(backend, session or place.session))
 
 
 def find_damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
-    """Find the damaged sessions of a store, or the one named if it is; those put aside are not."""
+    """Find the damaged sessions of a store, or the named one; not those that a repair kept."""
     backend, place = open_store(target)
     name = session or place.session
     with backend:
@@ -240,24 +240,24 @@ def _is_whole(backend: Backend, session: str) -> bool:
 
 
 def repair_store(target: str, session: str | None = None) -> Exchanged:
-    """Write a damaged session anew from what can be read of it; the damaged one is kept beside it.
+    """Rebuild a damaged session from what can be read of it; the damaged one is kept beside it.
 
-    Where a record is lost, a note stands in its place and keeps what is left of it. Raises
-    ``UsageError`` if nothing is damaged, ``Held`` if somebody writes the session.
+    A lost record is replaced by a note that keeps what is left of it. Raises ``UsageError`` if
+    nothing is damaged, ``Held`` if the session has a writer.
     """
     with _writing(target, session) as (backend, name):
         return maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, name))
 
 
 def can_undo(target: str) -> bool:
-    """Whether a store holds a session that a repair put aside."""
+    """Whether a store holds a damaged session that a repair kept."""
     backend, _ = open_store(target)
     with backend:
         return any(is_aside(one.session) for one in backend.sessions())
 
 
 def undo_store(target: str, session: str | None = None) -> Exchanged:
-    """Take the last repair of a session back; what it has become is kept beside it."""
+    """Undo the last repair of a session; its later state is kept beside it."""
     with _writing(target, session) as (backend, name):
         return maintenance.undo_rewrite(backend, name)
 
@@ -353,10 +353,10 @@ def check_store(
     model: str | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Report]:
-    """Verify a store, or one session of it: every byte, and the request that each session makes.
+    """Verify a store, or one session of it: every byte, and the request that each session gives.
 
-    What is wrong with no session in particular is a report without a session. ``advance`` gets
-    the number of records as they are done. Nothing is changed, and no writer is waited for.
+    A problem of no particular session is a report without a session. ``advance`` is called with the
+    number of records as they are checked. It changes nothing and waits for no writer.
     """
     backend, place = open_store(target)
     name = public(target)

@@ -45,7 +45,7 @@ HEALTHY = ("ok", "notes")
 
 
 class Report(Struct):
-    """What is known of one session after a check; ``error`` says why it could not be read.
+    """The outcome of checking one session; ``error`` says why it could not be read.
 
     ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
     behind. ``notes`` says what was left on purpose, ``records`` counts those of a session in a
@@ -84,7 +84,7 @@ def status_of_findings(findings: Sequence[Finding]) -> str:
 
 
 class Opened(Struct):
-    """A session that was read; ``before`` is what its file held, None for a database."""
+    """A session that was read; ``before`` is the content of its file, None for a database."""
 
     source: Source
     transcript: Transcript
@@ -94,7 +94,7 @@ class Opened(Struct):
 
 
 class Source(Struct, frozen=True):
-    """One session in its store: the path, its format, and its id where a store holds many.
+    """One session in its store: the path, its format, and its id if the store holds many.
 
     ``error`` says why a file among others could not be read; its format may be unknown then.
     This is a session in a file of its own; others override what is different about theirs.
@@ -269,7 +269,7 @@ Bar = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 
 
 class Survey(Struct, frozen=True):
-    """How the many sessions of a store or a database are gone through.
+    """How the sessions of a store or a database are processed.
 
     Threads are read by so many ``workers``, as many as there are processors unless said, and only
     those of one part of so many (``shard``). ``search`` looks for what is wrong in older

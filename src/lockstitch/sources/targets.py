@@ -87,7 +87,7 @@ def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) 
 def searched_folders(
     *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the folders in which sessions are looked for where nothing is named."""
+    """Return the folders that are searched for sessions by default."""
     where = os.environ if environ is None else environ
     places = known_folders(home or Path.home(), where)
     return [*dict.fromkeys(folder for folder, _ in places)]
@@ -110,7 +110,7 @@ def session_paths(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Yield the files to scan: those below the targets, or all known places of this machine."""
+    """Yield the files to scan: those below the targets, or in all known places on this machine."""
     named = list(targets)
     for target in named:
         if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time

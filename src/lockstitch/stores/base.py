@@ -21,7 +21,7 @@ LATEST = 1 << 62
 
 
 class Lease(Struct, frozen=True):
-    """The right to write one session, until somebody takes it over: then ``epoch`` has moved on.
+    """The right to write one session, until another writer takes it over, which raises ``epoch``.
 
     ``token`` tells this holder from every other one, also in the same process. ``head`` is where
     the session stood when the lease was taken.
@@ -36,7 +36,7 @@ class Lease(Struct, frozen=True):
 class Listed(Struct, frozen=True):
     """A session as a listing shows it; times are milliseconds since 1970, 0 for never.
 
-    Title, tags and metadata are what it was last described with.
+    Title, tags and metadata are those that were set last.
     """
 
     session: str
@@ -53,7 +53,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def cursor(self) -> str:
-        """A text for ``after``: the listing goes on behind this session, in either order."""
+        """A string to pass as ``after``: the listing continues there, in either order."""
         return f"{self.changed}/{self.session}"
 
 

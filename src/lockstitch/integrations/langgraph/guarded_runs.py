@@ -580,7 +580,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a run went on that lost against another writer."""
+    """Where a run that lost against another writer continued."""
 
     thread: str
     fork: str

@@ -57,9 +57,9 @@ def heal_hook(
 ) -> Any:
     """Repair the state before a model is called: the ``pre_model_hook`` of ``create_react_agent``.
 
-    It is the hook itself, and with options it makes one: ``heal_hook(dialect=...)`` names a
-    profile such as ``langchain:mistral``, ``model`` a version that rules depend on. Those are for
-    what is sent, which then goes to the model as a list of its own. ``channel`` names the
+    Use it as the hook itself, or call it with options to make one: ``heal_hook(dialect=...)`` names
+    a profile such as ``langchain:mistral``, ``model`` a version that rules depend on. The options
+    apply to what is sent, which then goes to the model as a separate list. ``channel`` names the
     messages in the state.
     """
 

@@ -72,13 +72,13 @@ _OPTION = ormsgpack.OPT_NON_STR_KEYS
 
 
 class Migrated(Struct):
-    """What became of a thread.
+    """The outcome for one thread.
 
-    ``state`` is ``copied``; ``there``, if it had been copied before and nothing is new; ``gone
-    on``, if only the copy went on since; ``left``, if it came while others were copied; or
-    ``failed``, with an ``error``. ``moved`` says that the source holds more of it by now. ``allow``
-    are the classes that ``Saver(url, allow=…)`` has to be given for it, ``forms`` what it needs a
-    ``serde`` for.
+    ``state`` is ``copied``; ``there`` if it had been copied before and nothing is new; ``gone on``
+    if only the copy was continued since; ``left`` if it was created while others were being copied;
+    or ``failed``, with an ``error``. ``moved`` says that the source was continued meanwhile.
+    ``allow`` lists the classes to pass to ``Saver(url, allow=…)`` for it, ``forms`` the encodings
+    that need a ``serde``.
     """
 
     thread: str
@@ -98,7 +98,7 @@ class Migrated(Struct):
 
 
 class Migration(Struct, frozen=True):
-    """What became of all threads; ``run`` is the name under which ``undo`` takes them away."""
+    """The outcome for all threads; ``run`` is the name under which ``undo`` removes them."""
 
     run: str
     threads: list[Migrated]
@@ -115,13 +115,13 @@ def migrate(  # noqa: PLR0913 - options by name
 ) -> Migration:
     """Copy threads of LangGraph's ``SqliteSaver`` or ``PostgresSaver`` for ``Saver(target)``.
 
-    Every thread is compared with what LangGraph reads from its own saver, and is there as a whole
-    or not at all; what is there already is not copied again. So it can be done again after
-    anything, and takes along what is new since. The source is never written. Nothing that is
-    stored is imported or run: values of other classes than LangGraph counts as safe are carried
-    as bytes. ``serde`` is the serialiser that the source was written with, if that is one of your
-    own (such as one that encrypts): it reads the values, and has to be given to ``Saver``, too.
-    ``advance`` is called for every checkpoint.
+    Every thread is compared with what LangGraph's own saver reads, and is copied completely or not
+    at all; threads that are already there are not copied again. So the call can always be repeated,
+    and copies what is new since. The source is never written. Nothing that is stored is imported or
+    run: values of classes that LangGraph does not count as safe are copied as bytes. ``serde`` is
+    the serialiser that the source was written with, if it is one of your own (such as one that
+    encrypts): it reads the values, and must be passed to ``Saver``, too. ``advance`` is called for
+    every checkpoint.
     """
     origin = origin_of(source)
     if origin is None:

@@ -70,17 +70,17 @@ def reconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Make a thread's checkpoint valid, as a new checkpoint behind it, and report.
+    """Make a thread's checkpoint valid by adding a new one after it, and return a report.
 
-    ``messages`` is the conversation that the application holds, if the checkpoint is to equal
-    it; the report's ``messages`` are what it should hold from now on. Results of tools that had
+    ``messages`` is the conversation that the application holds, if the checkpoint should equal it;
+    the report's ``messages`` are what it should hold from now on. Results of tools that had
     finished come from the pending writes. A thread that waits for a person is left alone, unless
-    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it when
-    no run of the thread is under way.
+    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it while no
+    run of the thread is active.
 
     With a graph, what finished tasks wrote to other channels is applied by the graph's reducers,
     and subgraphs that keep a history of their own are repaired, too. ``channel`` names the channel
-    of the conversation, where there are several.
+    of the conversation, if there are several.
     """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
     return run_reconciler(task, messages)
@@ -98,7 +98,7 @@ async def areconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Do what ``reconcile`` does, in an event loop; savers that only block run in a thread."""
+    """Do what ``reconcile`` does, in an event loop; blocking savers run in a thread."""
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
 
     async def done(step: SaverStep) -> Any:
