@@ -399,12 +399,12 @@ def check_answer(answer: Any) -> str | Failure:
 
 
 class CompactLimits(TypedDict, total=False):
-    """How far a compaction of anything may go.
+    """The limits of a compaction.
 
-    ``most_bytes`` is what a request may have beside its tokens, ``deadline`` the seconds that
-    asking a model may take in all, ``call_timeout`` those for each question, and ``on_progress``
-    hears how many questions are done, and of how many. ``ignore_pause`` asks a model also while
-    it is left alone because it failed.
+    ``most_bytes`` is the most bytes that a request may have, ``deadline`` the total number of
+    seconds for the model, ``call_timeout`` the number for each call, and ``on_progress`` is called
+    with the number of calls done and their total. ``ignore_pause`` calls a model even while it is
+    paused because it failed.
     """
 
     most_bytes: int | None

@@ -179,10 +179,9 @@ _STEM = re.compile(
 class Manifest(Struct, frozen=True, omit_defaults=True):
     """What is recorded about a backup, besides its bytes.
 
-    ``carried`` counts the bytes at the end of the new file that others appended during the
-    repair; ``rows`` are the images of database rows, and ``session`` is the one that they are of;
-    ``of`` names the backup that was restored, if this one was made by an undo; ``details`` belong
-    to the caller.
+    ``carried`` counts the bytes at the end of the new file that others appended during the repair;
+    ``rows`` are the images of database rows, and ``session`` their session; ``of`` names the backup
+    that was restored, if this one was made by an undo; ``details`` belong to the caller.
     """
 
     version: int
@@ -205,7 +204,7 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
 
 
 class Backup(Struct, frozen=True):
-    """One backup of one file; its manifest is bare if the repair was cut short."""
+    """One backup of one file; its manifest is bare if the repair was interrupted."""
 
     path: str
     stem: str
@@ -219,13 +218,13 @@ class Backup(Struct, frozen=True):
 
     @property
     def file(self) -> Path:
-        """The file that holds the bytes of before; of rows, the manifest that holds them."""
+        """The file that holds the original bytes; for rows, the manifest that holds them."""
         kind = "bak" if self.manifest.rows is None else "json"
         return Path(self.path).parent / FOLDER / f"{self.stem}.{kind}"
 
     @property
     def record(self) -> Path:
-        """The file to look at: that of the bytes, or the manifest where only that is left."""
+        """The file to look at: the one with the bytes, or the manifest if only that is left."""
         return self.file if os.path.lexists(self.file) else self.file.with_suffix(".json")
 
     @property
@@ -239,7 +238,7 @@ class Backup(Struct, frozen=True):
 
     @property
     def rows(self) -> dict[str, Any] | None:
-        """The images of database rows, if it holds those and no file."""
+        """The images of database rows, if it holds rows instead of a file."""
         return self.manifest.rows
 
 

@@ -437,9 +437,9 @@ SLACK = 2.0
 
 
 class SessionUser(Struct, frozen=True):
-    """A process that has a session open; one that is not ``sure`` only may have.
+    """A process that has a session open, or may have it open if not ``sure``.
 
-    ``record`` is the file by which it is known, where only that can be asked.
+    ``record`` is the file that names it, if it is known only from that.
     """
 
     pid: int

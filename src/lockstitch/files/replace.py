@@ -341,9 +341,9 @@ class Snapshot(Struct, frozen=True, dict=True):
         return hashes
 
     def digest_of(self, data: bytes, behind: bytes = b"") -> str:
-        """Return the digest of other content, and of what stands behind it.
+        """Return the digest of other content, with a suffix.
 
-        As far as the content begins like this one, it is not hashed once more.
+        A common beginning is not hashed again.
         """
         size, start = os_files.CHUNK, 0
         while start < self.size and data[start : start + size] == self.data[start : start + size]:

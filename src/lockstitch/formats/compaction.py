@@ -292,7 +292,7 @@ class Story:
 
 
 class CompactionDraft(Struct, frozen=True):
-    """A session that was read for a compaction; ``repaired`` is what had to be repaired first."""
+    """A session that was read for a compaction; ``repaired`` says what had to be repaired first."""
 
     form: Format
     repaired: RepairPlan

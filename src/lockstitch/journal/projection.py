@@ -554,7 +554,7 @@ class Values:
         self._ready = {}
 
     def of(self, event: Event) -> Any:
-        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        """Decode the payload of an event; None if there is none, or if it cannot be read."""
         value = self._ready.get(id(event), _MISSING)
         if value is _MISSING and event.blob:
             before = self.size

@@ -69,9 +69,9 @@ class SearchWords:
         return f"<{type(self).__name__}: {len(self.words)} words>"
 
     def may_be_in(self, raw: bytes) -> bool:
-        """Whether the JSON of a text can hold all words; a quick look, never wrong about no.
+        """Whether the JSON of a text can contain all words; a quick test, never wrong about no.
 
-        What is not ASCII can be another case of a letter that is, and what is escaped, too.
+        A non-ASCII or escaped character may be another case of an ASCII letter.
         """
         if not self._plain or not raw.isascii() or b"\\u" in raw:
             return True
@@ -79,7 +79,7 @@ class SearchWords:
         return all(word in lower for word in self._plain)
 
     def are_in(self, text: str) -> bool:
-        """Whether a text holds all words."""
+        """Whether a text contains all words."""
         folded = text.casefold()
         return all(word in folded for word in self.words)
 

@@ -66,8 +66,8 @@ class Remnant(Struct, frozen=True):
 class Remains(Struct, frozen=True):
     """Everything a store holds of a session: what it says about its end, and the remnants in order.
 
-    ``notes`` say what else is not as it was written. ``stamp`` is the store's own: it tells
-    whether the session is still the same later.
+    ``notes`` say what else is not as it was written. ``stamp`` belongs to the store: it shows
+    whether the session has changed since.
     """
 
     head: Head | None

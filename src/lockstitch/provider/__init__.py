@@ -108,15 +108,13 @@ _TOO_MANY = 429
 class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, or several at once.
 
-    ``drop``: the connection is closed before any byte.
-    ``status`` and ``retry_after``: this error instead of an answer.
-    ``stall`` and ``after``: silence for so many seconds behind so many events; behind none, the
-    head of the answer is held back, too.
-    ``slow``: so many seconds between one event and the next.
-    ``cut`` and ``cut_bytes``: the connection is closed behind so many events, or bytes of the body.
-    ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
-    or ``missing``.
-    ``only`` and ``times``: which requests, and how many of them, it happens to.
+    ``drop``: the connection is closed before any byte. ``status`` and ``retry_after``: this error
+    instead of an answer. ``stall`` and ``after``: silence for that many seconds after that many
+    events; after none, the headers of the answer are held back, too. ``slow``: this many seconds
+    between one event and the next. ``cut`` and ``cut_bytes``: the connection is closed after that
+    many events, or bytes of the body. ``ids``: the ids of tool calls are ``repeated`` in every
+    reply, the ``same`` within one reply, or ``missing``. ``only`` and ``times``: which requests,
+    and how many of them, it happens to.
     """
 
     words: str = ""
@@ -134,13 +132,13 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
     @property
     def breaks(self) -> bool:
-        """Whether the answer does not arrive whole, so that a client has to ask again."""
+        """Whether the answer is incomplete, so that a client has to ask again."""
         is_cut = self.cut is not None or self.cut_bytes is not None
         return self.drop or bool(self.status) or is_cut or self.stall == math.inf
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that an error comes with: a provider that is asked too often says when."""
+        """The headers that an error comes with, such as ``retry-after``."""
         seconds = self.retry_after
         if seconds is None and self.status == _TOO_MANY:
             seconds = 1
@@ -303,8 +301,8 @@ OK = Reply("ok")
 class Incoming(Struct, frozen=True):
     """An accepted request, as a script sees it.
 
-    ``messages`` is the conversation (``contents`` or ``input`` in the APIs that call it so), and
-    ``is_summary`` whether the request looks like one for a summary or a title.
+    ``messages`` is the conversation (``contents`` or ``input`` in some APIs), and ``is_summary``
+    says whether the request seems to be for a summary or a title.
     """
 
     number: int

@@ -80,8 +80,8 @@ THREAD_RECORDS = (FIRST, *_LATER)
 class ThreadConversation(Struct):
     """The messages of a thread's last checkpoint, with the results that its tasks have stored.
 
-    ``settled`` are those that can be judged: in a run that was broken off, or that waits for a
-    person, the last calls are open on purpose.
+    ``settled`` are those that can be checked: in a run that was interrupted, or that is waiting for
+    a person, the last calls are open on purpose.
     """
 
     messages: list[Any]

@@ -47,9 +47,9 @@ class Journal(Struct):
     """One session as it was read: its records, and the state they add up to.
 
     ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
-    is, or what is missing: then the records are those that can be read, with a note in the place
-    of each one that cannot. In a thread of LangGraph, ``thread`` is the conversation of its last
-    checkpoint, and the state is made of it, up to the first damage.
+    is, or what is missing; then the records are those that can be read, with a note in place of
+    each one that cannot. For a LangGraph thread, ``thread`` is the conversation of its last
+    checkpoint, and the state is computed from it, up to the first damage.
     """
 
     session: str
@@ -63,7 +63,7 @@ class Journal(Struct):
 
     @property
     def view(self) -> JournalView:
-        """The conversation along the visible line."""
+        """The conversation in the current line."""
         return self.state.view
 
     @property
@@ -76,7 +76,7 @@ class Journal(Struct):
 
     @property
     def turns(self) -> int:
-        """How many turns the conversation has."""
+        """The number of turns in the conversation."""
         items = [item for item in self.view.items if isinstance(item, Spoken | ModelReply)]
         before = [None, *items]
         return sum(
@@ -85,11 +85,11 @@ class Journal(Struct):
         )
 
     def line(self) -> list[Fact]:
-        """Return the facts of the visible line, oldest first."""
+        """Return the facts of the current line, oldest first."""
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
-        """Return the messages of the request that the session makes; of a thread, those it has."""
+        """Return the messages of the request that the session gives; for a thread, its messages."""
         if self.thread is not None and dialect in {None, LANGCHAIN}:
             return list(self.thread.messages)
         if not self.view.items and self.view.summary is None:
@@ -97,7 +97,7 @@ class Journal(Struct):
         return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
 
     def value(self, event: Event) -> Any:
-        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        """Decode the payload of an event; None if there is none, or if it cannot be read."""
         raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
         try:
             return value_of(raw, inner=isinstance(event, Replied | Partial))

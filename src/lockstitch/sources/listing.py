@@ -58,8 +58,8 @@ class SessionSummary(Struct):
     """What a list of sessions shows about one of them.
 
     ``title`` is its title or its first words on one line; ``level`` is one of the words above, or
-    empty before a check, and ``state`` says what is wrong. ``words`` resume it, in its own
-    folder if it ``is_local``; none if no program does.
+    empty before a check, and ``state`` says what is wrong. ``words`` is the command that resumes
+    it, in its own folder if it ``is_local``; empty if no program does.
     """
 
     target: str
@@ -88,7 +88,7 @@ class SessionSummary(Struct):
         return ago(now - self.updated) if self.updated else ""
 
     def resume_line(self, here: str = "") -> str:
-        """Return the line that resumes the session from a folder; empty if there is none."""
+        """Return the command that resumes the session from a folder; empty if there is none."""
         return resume_line(self.words, self.project if self.is_local else None, here)
 
 
@@ -417,8 +417,8 @@ def search(source: Source, words: SearchWords) -> Iterator[Match]:
 class Difference(Struct, frozen=True):
     """One record that changes; ``before`` is None for a new one, ``after`` for a removed one.
 
-    ``place`` is where the record stands, or for a new one where that stands which it follows;
-    ``inner`` are the places in it of the values that change.
+    ``place`` is the place of the record, or for a new one that of the record it follows; ``inner``
+    lists the places of the changed values in it.
     """
 
     place: str

@@ -242,7 +242,7 @@ class ClaudeCode(Format):
         return [one for one in _asides(transcript.state) if one.history.messages]
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be known.
+        """Return the processes that have a session's file open, as far as that is known.
 
         Since 2.1.112 at the latest every process keeps a file ``sessions/<pid>.json`` in the folder
         that holds ``projects``, as long as it lives: its number, its session, when it was started
