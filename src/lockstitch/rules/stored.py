@@ -286,7 +286,7 @@ SECOND_WRITER = _tree_rule(
     "drops the other.",
     cause="The same session was open in two places.",
     repair="If there is evidence of two windows, the other branch is put before the newer one. "
-    "Evidence is: the two alternate in the file, a turn continues after the other's prompt, "
+    "Evidence means that the two alternate in the file, a turn continues after the other's prompt, "
     "a window names its leaf after the other has spoken or was closed before, or no rewind "
     "is noted although the client notes every rewind. Without evidence it is taken for a "
     "rewind and left alone; `repair --branch LINE -o FILE` writes it as a new session.",
