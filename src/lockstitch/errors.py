@@ -112,7 +112,7 @@ class AmbiguousDialect(UsageError):
 
 
 class Unreadable(LockstitchError):
-    """The input cannot be read as what it should be; nothing was changed."""
+    """The input cannot be read as what it is supposed to be; nothing was changed."""
 
 
 class UnknownFormat(Unreadable):
@@ -128,7 +128,7 @@ class UnknownFormat(Unreadable):
 
 
 class Conflict(LockstitchError):
-    """A file is no longer what it was when it was read; nothing was written: read it again.
+    """A file has changed since it was read; nothing was written: read it again.
 
     A turn of a graph may have been stored in part. ``kept`` is ``"nothing"`` if none of the turn
     was written. It is ``"beside"`` if the turn can be read under the id ``checkpoint`` but is not

@@ -93,7 +93,7 @@ class Received:
     def wait(self, timeout: float = _PATIENCE) -> str:
         """Wait until the answer has ended and return how; raise TimeoutError if it does not end."""
         if not self._over.wait(timeout):
-            raise TimeoutError(f"the answer to request {self.number} still goes on")
+            raise TimeoutError(f"the answer to request {self.number} is still being sent")
         return self.ended
 
 
@@ -149,9 +149,9 @@ class Provider:
         self._faults.replace(faults_in(words))
 
     def assert_accepted(self) -> None:
-        """Raise AssertionError if a request was refused, or if none came."""
+        """Raise AssertionError if a request was refused, or if none arrived."""
         if not self.requests:
-            raise AssertionError("no request came to the provider: does the agent use its address?")
+            raise AssertionError("no request reached the provider: does the agent use its address?")
         lines = [
             f"request {request.number} to {request.path} was refused:\n"
             f"{_describe_findings(request.findings)}"

@@ -55,9 +55,9 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
     ("words", "said"),
     [
         (["chekc"], "there is no command 'chekc'. Did you mean check?"),
-        (["/"], "there is no command '/'. To check what has that name: lockstitch check /"),
+        (["/"], "there is no command '/'. To check the session of that name: lockstitch check /"),
         (["postgresql://ada:hidden@h/d"], "lockstitch check postgresql://ada@h/d"),
-        (["quux"], "there is no command 'quux'. lockstitch -h lists all commands."),
+        (["quux"], "there is no command 'quux'. `lockstitch -h` lists all commands."),
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
         (["check", "-x"], "check has no option -x. See: lockstitch check -h. Put -- in front"),
@@ -72,7 +72,7 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
         (["export", "--redact=everything", "a"], "--redact cannot be 'everything'"),
         (
             ["check", "--color", "blue"],
-            "--color cannot be 'blue': it is one of auto, always, never.",
+            "--color cannot be 'blue'; it must be one of auto, always, never.",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_only_says_what_it_would_do(here: Run, tmp_path: Path, more: tuple[str, 
     before = path.read_bytes()
     done = here("compact", path, "--budget", BUDGET, *more)
     assert done.returncode == (0 if more else 1)
-    assert b"7 turns summed up by a digest" in done.stderr
+    assert b"7 turns summarized in a digest" in done.stderr
     assert b"tokens" in done.stderr
     assert CONTENT.encode() not in done.stdout + done.stderr
     assert path.read_bytes() == before
@@ -82,7 +82,7 @@ def test_a_dry_run_asks_no_model(here: Run, tmp_path: Path) -> None:
     path, proof = made(tmp_path, "claude"), tmp_path / "asked"
     command = script(f"open({str(proof)!r}, 'w').close()")
     done = here("compact", path, "--budget", BUDGET, "--diff", "--model-command", command)
-    assert b"summed up by the command" in done.stderr
+    assert b"summarized by the command" in done.stderr
     assert not proof.exists()
 
 

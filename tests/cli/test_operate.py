@@ -106,7 +106,7 @@ def test_retain_shows_asks_and_removes(here: Run, url: str) -> None:
     assert b"--older-than AGE" in here("retain", url).stderr
     assert b"such as 90d" in here("retain", url, "--older-than", "soon").stderr
     done = here("retain", url, "--older-than", "90d")
-    assert (done.returncode, done.stderr) == (0, b"No session has to go.\n")
+    assert (done.returncode, done.stderr) == (0, b"No session needs to be deleted.\n")
     done = here("retain", url, "--keep", "0", "--dry-run")
     assert done.returncode == 0
     assert b"ticket-1 (About ticket-1): 4 records" in done.stderr

@@ -180,7 +180,7 @@ def test_an_id_that_may_mean_several_names_them(lockstitch: Any, tmp_path: Path)
         (folder / f"{name}.jsonl").write_text('{"type":"user","sessionId":"x"}\n')
     said = lockstitch("show", "4ee0", env={**os.environ, "HOME": str(tmp_path)}).stderr.decode()
     listed = ", ".join([*ids[:5], "and 2 more"])
-    assert f"is the beginning of 7 sessions, {listed}: give more of it" in said
+    assert f"is the beginning of 7 sessions, {listed}: type more of it" in said
 
 
 def test_the_pre_commit_hook(saved: Any, broken: Any, clean: Any, tmp_path: Path) -> None:

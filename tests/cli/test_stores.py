@@ -94,7 +94,9 @@ def test_damage_is_found_and_named(here: Any, store: str) -> None:
     assert line.startswith(f"{addresses.public(store)}:ticket-42:7: error LS611 ")
     assert done.returncode == 1
     assert b"Found 1 error (1 fixable)." in done.stderr
-    assert b"16 records are what was written, 10 of them after the damage, 1 lost" in done.stderr
+    assert (
+        b"16 records are as they were written, 10 of them after the damage, 1 lost" in done.stderr
+    )
     small, ticket = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert (small["status"], ticket["status"]) == ("ok", "broken")
     [finding] = ticket["findings"]

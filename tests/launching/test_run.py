@@ -108,7 +108,7 @@ def test_an_unknown_program_finds_the_proxy_in_its_environment(
 ) -> None:
     shown = 'echo "$ANTHROPIC_BASE_URL $OPENAI_BASE_URL"'
     done = ran(tmp_path, environ, "--", "sh", "-c", shown)
-    assert "not a program that is known" in done.stderr
+    assert "not a program that Lockstitch knows" in done.stderr
     one, other = done.stdout.split()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", one)
     assert other == f"{one}/v1"

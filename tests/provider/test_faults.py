@@ -108,8 +108,8 @@ class TestWords:
             ("slow", "slow takes seconds"),
             ("ids=odd", "ids takes one of repeated, same, missing"),
             ("drop only=some", "only takes one of summaries"),
-            ("drop times=0", "times takes a whole number from 1 on"),
-            ("only=summaries", "names no fault, only when one shall happen"),
+            ("drop times=0", "times takes a whole number, 1 or more"),
+            ("only=summaries", "names no fault, only when one should happen"),
             ("retry-after=1", "names no fault"),
         ],
     )

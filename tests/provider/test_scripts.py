@@ -123,7 +123,7 @@ def test_what_a_function_may_not_return(made: Any) -> None:
     ("name", "text", "why"),
     [
         ("r.toml", "[[replies]\n", "is not a list of replies"),
-        ("r.toml", "[[reply]]\ntext = 'x'\n", "holds no list of replies"),
+        ("r.toml", "[[reply]]\ntext = 'x'\n", "does not hold a list of replies"),
         ("r.toml", "[[replies]]\ntxt = 'x'\n", "unknown field `txt`"),
         ("r.toml", "[[replies]]\nfault = 'boom'\n", "there is no fault 'boom'"),
         ("r.toml", "[[replies]]\nfault = 'slow=1'\n", "reply 1 has neither text nor calls"),
@@ -131,7 +131,7 @@ def test_what_a_function_may_not_return(made: Any) -> None:
         ("r.py", "x = 1\nraise SystemExit(3)\n", "cannot be run: SystemExit at line 2"),
         ("r.py", "import no_such_module\n", "cannot be run: ModuleNotFoundError at line 1"),
         ("r.py", "answers = []\n", "defines neither a function reply"),
-        ("r.py", "replies = {}\n", "holds no list of replies"),
+        ("r.py", "replies = {}\n", "does not hold a list of replies"),
         ("r.py", "replies = ['x', 7]\n", "reply 2 is no reply"),
         ("r.json", "[" * 100_000, "is not a list of replies"),
         ("r.json", '{"text": "a"}\n{', "is not a list of replies"),

@@ -152,7 +152,7 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
     mended = rows(path)
     done = run("undo", "--yes", "--run", first, path)
     assert done.returncode == 2
-    assert f"take run {second} back first" in done.stderr
+    assert f"so undo run {second} first" in done.stderr
     assert rows(path) == mended
     assert run("undo", "--yes", path).returncode == 0
     assert rows(path) == broken
@@ -277,7 +277,7 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
     assert run("undo", "--yes", folder).returncode == 0
     assert files(folder) == before
     done = run("undo", "--yes", folder)
-    assert (done.returncode, "all taken back" in done.stderr) == (2, True)
+    assert (done.returncode, "all undone" in done.stderr) == (2, True)
 
 
 def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_file_that_was_moved_away_is_named_and_brought_back_by_force(folder: P
     assert str(folder / name) in {one["target"] for one in listed(folder)}
     done = run("undo", "--yes", folder)
     assert done.returncode == 2
-    assert f"{name}: no such file; --force brings it back" in done.stderr
+    assert f"{name}: no such file; --force restores it" in done.stderr
     assert {**files(folder), str(folder / name): mended[str(folder / name)]} == mended
     assert run("undo", "--yes", "--force", folder).returncode == 0
     assert files(folder) == before

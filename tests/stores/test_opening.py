@@ -169,7 +169,7 @@ def test_only_the_store_that_is_named_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        (None, "the address of a store is a text, not of type NoneType"),
+        (None, "the address of a store must be a string, not of type NoneType"),
         (5, "not of type int"),
         (Path("agent.db"), "sqlite:///file.db"),
         ("agent.db", "^agent.db: this is not the address of a store; write sqlite:///file.db"),

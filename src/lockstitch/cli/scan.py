@@ -422,13 +422,14 @@ COMMAND = Command(
     run=run,
     bundle=ScanRequest,
     details=(
-        "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
-        "goose keep their sessions, reads every file on all cores and changes nothing. "
-        "Says of each session that is not healthy what is wrong, and the command that repairs it. "
-        "PATH may be the address of a PostgreSQL: then it looks through a Lockstitch store there, "
-        "and through the checkpoints that LangGraph keeps in it, of all schemas or of the one that "
-        "?schema=NAME names. Tables of other roles than the one that connects, and than "
-        "superusers, are read if ?owner=ROLE names them: their code could run with its rights."
+        "Looks where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and goose keep "
+        "their sessions, reads every file on all cores and changes nothing. For each session "
+        "that is not healthy it says what is wrong, and which command repairs it. PATH may be "
+        "the address of a PostgreSQL database: scan then checks a Lockstitch store there, and "
+        "the checkpoints that LangGraph keeps in it, in all schemas or in the one that "
+        "?schema=NAME names. Tables that belong neither to the connecting role nor to a "
+        "superuser are read only if ?owner=ROLE names their owner, because their code could run "
+        "with your role's rights."
     ),
     examples=(
         "lockstitch scan",
@@ -438,12 +439,15 @@ COMMAND = Command(
         "lockstitch scan postgresql://localhost/agents --shard 1/3   # and 2/3, 3/3 elsewhere",
     ),
     operand=Operand(
-        "paths", "PATH", "Files, folders or databases instead of the known places.", many=True
+        "paths",
+        "PATH",
+        "Files, folders or databases to look in, instead of the usual places.",
+        many=True,
     ),
     options=(
         WORKERS,
         SHARD,
-        option("--all -a", "List the healthy sessions, too.", name="every"),
+        option("--all -a", "List healthy sessions, too.", name="every"),
         *REPORT_OPTIONS,
         JSON,
     ),

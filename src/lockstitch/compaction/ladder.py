@@ -87,11 +87,11 @@ class Unasked(Struct, frozen=True):
 
 
 class Compaction(Struct, frozen=True):
-    """What a compaction came to; ``event`` is the fact to be written, None if there is none.
+    """The outcome of a compaction; ``event`` is the fact to be written, None if there is none.
 
-    ``asked`` counts questions to the model, ``failures`` says what became of those in vain, and
-    ``unasked`` why there were no more of them, if it could have been asked. ``is_tight`` says that
-    by its figures it is over the budget: whoever writes it weighs it first.
+    ``asked`` counts the calls of the model, ``failures`` says how calls failed, and ``unasked`` why
+    the model was not called, if it could have been. ``is_tight`` says that it is over the budget by
+    its own figures, so it must be measured before it is written.
     """
 
     rung: Rung
@@ -277,7 +277,7 @@ class _Descent:
             if text is not None:
                 yield AcceptedAnswer(key, text)
                 return text
-            self.failures.append("the answer was no summary")
+            self.failures.append("the answer was not a summary")
         return None
 
 

@@ -53,7 +53,9 @@ class TooDeep(ValueError):
     """A deeply nested value is not JSON, or was not read; ``reached`` is where reading ended."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__("what starts here is nested deeply, and was not read to its end")
+        super().__init__(
+            "the value that starts here is nested too deeply, and was not read to its end"
+        )
         self.reached = reached
 
 
@@ -143,7 +145,7 @@ def _parse_fraction(digits: str) -> float | Raw:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no value of JSON")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _DECODERS = {
@@ -294,7 +296,7 @@ def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
         from uuid import uuid4  # noqa: PLC0415 - hardly ever needed, and slow to load
 
         if type(piece) is not Raw:
-            raise TypeError(f"a {type(piece).__name__} is no value of JSON")
+            raise TypeError(f"a {type(piece).__name__} is not a JSON value")
         name = f"left as text {uuid4().hex}"
         left[json.dumps(name)] = bytes(piece).decode("utf-8", "surrogatepass")
         return name

@@ -307,7 +307,7 @@ class _ToPlain:
         kind = type(value)
         raise UsageError(
             f"cannot read the {kind.__module__}.{kind.__qualname__} at {'.'.join(map(str, at))}: "
-            "give plain data or a message object of an SDK"
+            "pass plain data or a message object of an SDK"
         )
 
     def _values(self, fields: Mapping[Any, Any], at: Path) -> dict[Any, Any]:

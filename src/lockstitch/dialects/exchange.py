@@ -301,7 +301,7 @@ class Exchange(ABC):
 
     def words_and_calls(self, messages: list[Any]) -> Spoken:
         """Read everyday messages of a reply; raise ValueError for any others."""
-        raise ValueError("no reply of this dialect is read at once")
+        raise ValueError("replies in this dialect cannot be read in one piece")
 
     def asked_in(self, messages: list[Fields]) -> list[tuple[str, str]]:
         """Return the ids and names of the calls, where a result needs more than the id."""

@@ -249,7 +249,9 @@ def _suggest_dialect(name: object) -> str:
     alias = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
     hint = f" Did you mean {alias}?" if alias else ""
     hint = hint or (suggestion(name, PROFILES) if isinstance(name, str) else "")
-    return hint or f" Known are {', '.join(DIALECTS)}, and profiles as in openai-chat:mistral."
+    return hint or (
+        f" Known dialects are {', '.join(DIALECTS)}, and profiles as in openai-chat:mistral."
+    )
 
 
 def profile_named(name: object) -> Profile:

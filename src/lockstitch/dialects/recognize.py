@@ -55,7 +55,7 @@ def dialect_of(value: Any) -> str:
         raise AmbiguousDialect(
             f"cannot tell which API this list is for; {_NAME_IT}, one of {', '.join(CLASSES)}"
         )
-    raise AmbiguousDialect(f"this list has marks of {' and '.join(sorted(marks))}; {_NAME_IT}")
+    raise AmbiguousDialect(f"this list has signs of {' and '.join(sorted(marks))}; {_NAME_IT}")
 
 
 def confirm_dialect(value: Any, dialect: str | None) -> str:
@@ -70,7 +70,7 @@ def confirm_dialect(value: Any, dialect: str | None) -> str:
     marks = marks_of(value)
     if named in marks or len(marks) != 1 or marks <= VIEWS[named].also_reads:
         return dialect
-    raise UsageError(f"this is {marks.pop()}, not {named}; leave the dialect out or name that one")
+    raise UsageError(f"this is {marks.pop()}, not {named}; leave out the dialect or name that one")
 
 
 def messages_of(value: Any) -> list[Any]:
@@ -128,7 +128,7 @@ def find_doubt(messages: Sequence[Any], dialect: str) -> str:
     if doubt:
         return doubt
     if 2 * (len(messages) - sum(map(view.fits, objects))) > len(messages):
-        return "most of its messages have another shape"
+        return "most of its messages have a different form"
     return ""
 
 
@@ -141,7 +141,7 @@ def _foreign_calls(messages: Sequence[Any], view: Dialect) -> str:
         for verdict in view.foreign_calls(message)
     ]
     if 2 * sum(verdicts) > len(verdicts):
-        return "its calls or results are written in another way"
+        return "its calls or results have a different form"
     return ""
 
 

@@ -79,7 +79,7 @@ class BackupFolder(Struct):
             trusted = {own, self.owner.uid} if own == os.geteuid() else {own}
             if found.uid not in trusted:
                 raise Unreadable(
-                    f"it was put there by another user (uid {found.uid}); it is not believed"
+                    f"it was put there by another user (uid {found.uid}); it is not trusted"
                 )
         return found
 
@@ -102,7 +102,7 @@ def open_backup_folder(
                 raise
             yield None
             return
-        so = "what is in it is not believed and nothing was changed"
+        so = "its contents are not trusted, and nothing was changed"
         backups = BackupFolder(folder, known, _require_own(folder, known, so))
         if beside.handle is not None:
             mode, around = backups.status.st_mode, os.fstat(beside.handle).st_mode
@@ -110,7 +110,7 @@ def open_backup_folder(
             if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
                 raise UsageError(
                     f"it has a folder {FOLDER} beside it that other users may write to: {so}; "
-                    "look into it, and close it with `chmod 700`"
+                    "check it, and close it with `chmod 700`"
                 )
         yield backups
 
@@ -171,7 +171,7 @@ VERSION = 1
 _LONGEST_NAME = 120
 _STAMP = "%Y%m%dT%H%M%S%fZ"
 _RUN = re.compile(r"[\w-]{1,64}", re.ASCII)
-_NO_RUN = "the name of a run is up to 64 letters, digits, - and _"
+_NO_RUN = "the name of a run may have up to 64 letters, digits, - and _"
 _STEM = re.compile(
     r"(?P<label>.+)\.(?P<time>\d{8}T\d{12}Z)-(?P<run>[\w-]{1,64})-\w{1,32}",
     re.ASCII | re.DOTALL,
@@ -179,7 +179,7 @@ _STEM = re.compile(
 
 
 class Manifest(Struct, frozen=True, omit_defaults=True):
-    """What is known of a backup beyond its bytes.
+    """What is recorded about a backup, besides its bytes.
 
     ``carried`` counts the bytes at the end of the new file that others appended during the repair.
     ``rows`` are the images of database rows, and ``session`` is their session. ``of`` names the
@@ -206,7 +206,7 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
 
 
 class Backup(Struct, frozen=True):
-    """One backup of one file; its manifest is bare if the repair was cut short."""
+    """One backup of one file; its manifest is bare if the repair was interrupted."""
 
     path: str
     stem: str
@@ -313,7 +313,7 @@ def encode_manifest(value: Any) -> bytes:
     try:
         return f"{dump(value, indent=1, ascii_only=True)}\n".encode()
     except (RecursionError, TypeError, ValueError) as error:
-        raise UsageError("what is written down of a repair must be JSON values") from error
+        raise UsageError("what is recorded about a repair must be JSON values") from error
 
 
 def read_original(backup: Backup) -> bytes:
@@ -326,7 +326,9 @@ def read_original(backup: Backup) -> bytes:
     except LockstitchError as error:
         raise Unreadable(f"it has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
-        raise Unreadable("it has a backup that is damaged: its digest is not the one written down")
+        raise Unreadable(
+            "it has a backup that is damaged: its digest does not match the recorded one"
+        )
     return found.data
 
 
@@ -397,21 +399,20 @@ def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
 
 _REFUSALS = {
     "done": (
-        "it is no longer what the repair left; nothing was written: --force restores the backup "
-        "and keeps the present file as a backup"
+        "it has changed since the repair; nothing was written: --force restores the backup and "
+        "keeps the present file as a backup"
     ),
     "missing": (
-        "it is no longer what the repair left, and the file of its backup is gone; nothing was "
-        "written"
+        "it has changed since the repair, and the file of its backup is gone; nothing was written"
     ),
     "unfinished": (
-        "it has a backup of a repair that was cut short; nothing was written: --force restores it "
-        "and keeps the present file as a backup"
+        "it has a backup of a repair that was interrupted; nothing was written: --force "
+        "restores it and keeps the present file as a backup"
     ),
 }
 _UNRECORDED = (
-    "the file is repaired and its backup exists, but what was done could not be recorded, "
-    "so that an undo needs --force"
+    "the file is repaired and its backup exists, but the repair could not be recorded, so an "
+    "undo needs --force"
 )
 
 
@@ -612,7 +613,7 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
             try:
                 replace.write_file_in(folder, own.name, data, dress, new=True)
             except FileExistsError:
-                raise Conflict("it has come back meanwhile; nothing was written") from None
+                raise Conflict("it has been created again meanwhile; nothing was written") from None
     else:
         is_repaired = backup.manifest.after_digest == present.digest
         # The lines that others appended while the file was being repaired.
@@ -650,7 +651,7 @@ def _choose_undo(
     if found and os.path.lexists(path):
         present = replace.snapshot(path)
     elif found and not force:
-        raise Unreadable("no such file; --force brings it back from its backup")
+        raise Unreadable("no such file; --force restores it from its backup")
     for backup in found:
         is_unfinished = backup.status == "unfinished"
         if present and is_unfinished and read_original(backup) == present.data:

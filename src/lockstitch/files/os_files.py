@@ -401,7 +401,7 @@ def _boot_time() -> int:
     for line in Path("/proc/stat").read_text("ascii").splitlines():
         if line.startswith("btime "):
             return int(line.split()[1])
-    raise ValueError("no time of boot")
+    raise ValueError("the boot time is not available")
 
 
 def processes_named(names: Collection[str]) -> Iterator[Process]:
@@ -461,8 +461,9 @@ def require_closed(title: str, users: Iterable[SessionUser], way: str = "") -> N
     open_in = "has" if user.sure else "works in the folder of this session and may have"
     if user.record:
         raise Busy(
-            f"{title} (process {user.pid}, elsewhere) had this session open and has not said that "
-            f"it ended; nothing was changed: close it first, or remove {user.record} if it is gone"
+            f"{title} (process {user.pid}, elsewhere) had this session open and has not reported "
+            f"that it ended; nothing was changed: close it first, or remove {user.record} if it "
+            "is gone"
         )
     raise Busy(
         f"{title} (process {user.pid}) {open_in} it open; nothing was changed: close it first{way}"

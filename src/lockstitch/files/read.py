@@ -106,7 +106,7 @@ def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder
         try:
             found.handle = os.open(found.path, _FLAGS)
         except ValueError as error:
-            raise UsageError("it is no possible name of a file") from error
+            raise UsageError("it is not a valid file name") from error
     try:
         yield found
     finally:
@@ -160,7 +160,7 @@ _REFUSED_KINDS = (
     (stat.S_ISDIR, "it is a folder, not a file"),
     (
         stat.S_ISFIFO,
-        "it is a pipe, not a regular file, and was not read: give - to read from a pipe",
+        "it is a pipe, not a regular file, and was not read: use - to read from a pipe",
     ),
     (stat.S_ISSOCK, "it is a socket, not a regular file, and was not read"),
     (stat.S_ISCHR, "it is a device, not a regular file, and was not read"),
@@ -180,7 +180,9 @@ def byte_budget() -> int:
     if not setting:
         return LIMIT
     if not setting.isascii() or not setting.isdecimal() or not int(setting):
-        raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
+        raise UsageError(
+            f"{VARIABLE} must be a whole number: the most bytes that one input may have"
+        )
     return int(setting)
 
 
@@ -226,7 +228,7 @@ def open_regular(
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
     try:
         mode = os.fstat(handle).st_mode
         for is_kind, why in _REFUSED_KINDS:
@@ -299,7 +301,7 @@ def read_all(handle: int) -> bytes:
         pieces.append(piece)
         count += len(piece)
         if count > size + _GROWTH:
-            raise Unreadable("it gives more bytes than it says that it has, and was not read")
+            raise Unreadable("it returns more bytes than its size says, and was not read")
     return b"".join(pieces)
 
 

@@ -29,8 +29,8 @@ from lockstitch.files.read import Folder, folder_at
 CHANGED = "it changed while it was being repaired; nothing was written"
 GONE = "it was moved or removed while it was being repaired; nothing was written"
 _NO_WAY_BACK = (
-    "it changed at the very moment it was being replaced, on a file system without a way back: "
-    "the new content is in place, what was read is in the backup"
+    "it changed at the very moment it was being replaced, on a file system that cannot undo "
+    "that: the new content is in place, and what was read is in the backup"
 )
 NEWLINES = (b"\n", b"\r\n")
 ENDED = (b"", b"\n")  # the last byte of content that does not end inside a line
@@ -300,14 +300,16 @@ def _busy(handle: int) -> str:
     pids = os_files.holders(handle)
     who = f"process {', '.join(map(str, pids))} has" if pids else "a process has"
     return (
-        f"{who} it open for writing, and would go on writing into the old file; nothing was "
+        f"{who} it open for writing, and would continue to write to the old file; nothing was "
         "written: end that program first, or repair a copy"
     )
 
 
 BACKUPS = ".lockstitch"  # the folder for them, beside the file
-_REPLACED = "it was replaced while it was looked at; nothing was written"
-_EXISTS = "it exists; nothing was written: give another name to -o, or --force to overwrite it"
+_REPLACED = "it was replaced while it was being examined; nothing was written"
+_EXISTS = (
+    "it exists; nothing was written: choose another name for -o, or use --force to overwrite it"
+)
 
 
 class Snapshot(Struct, frozen=True, dict=True):
@@ -464,9 +466,9 @@ def require_new(
     A source is a path, or an open file. A device or a pipe cannot be overwritten.
     """
     if Path(os.path.realpath(path)).parent.name == BACKUPS:
-        raise UsageError("it is among the backups; nothing was written: give another name").about(
-            path
-        )
+        raise UsageError(
+            "it is in a backup folder; nothing was written: choose another name"
+        ).about(path)
     found = _status(path)
     if found is None:
         return
@@ -477,7 +479,8 @@ def require_new(
             own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
             if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
                 raise UsageError(
-                    "it is what is read; nothing was written: give another name to -o"
+                    "it is the file that is being read; nothing was written: choose another "
+                    "name for -o"
                 ).about(path)
     if stat.S_ISREG(found.st_mode) and not force:
         raise UsageError(_EXISTS).about(path)
@@ -516,7 +519,7 @@ def _status(path: str | Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
 
 
 def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> Replaced:

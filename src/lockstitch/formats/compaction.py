@@ -174,8 +174,8 @@ class Story:
         )
         if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
             raise Unmet(
-                f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
-                f" {fixed.bytes} bytes, and the budget is {budget}"
+                f"what is always sent, such as instructions, has {fixed.tokens} tokens and "
+                f"{fixed.bytes} bytes, and the budget is {budget}"
             )
         return ladder(
             CompactionTask(
@@ -196,7 +196,11 @@ class Story:
         before = self._cost(self.history.messages)
         stored, sent = self._sizes()
         least = least * max(stored.tokens, sent.tokens) // max(sent.tokens, 1)
-        left = f"with all that can be left out about {least}" if least else "all of it stays"
+        left = (
+            f"with everything left out that can be, about {least}"
+            if least
+            else "none of it can be left out"
+        )
         return Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
             f" the budget is {budget}",
@@ -241,8 +245,9 @@ class Story:
         is_less = after.tokens < before.tokens or (budget.bytes and after.bytes < before.bytes)
         if not is_less or not budget.holds(after):
             raise Unmet(
-                f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that"
-                f" can be left out {after.tokens} and {after.bytes}; the budget is {budget}"
+                f"the session has {before.tokens} tokens and {before.bytes} bytes, with "
+                f"everything left out that can be {after.tokens} and {after.bytes}; the budget "
+                f"is {budget}"
             )
         return Shortened(
             setup=setup,
@@ -287,7 +292,7 @@ class Story:
 
 
 class CompactionDraft(Struct, frozen=True):
-    """A session that was read for a compaction; ``repaired`` is what had to be repaired first."""
+    """A session that was read for a compaction; ``repaired`` says what had to be repaired first."""
 
     form: Format
     repaired: RepairPlan
@@ -296,7 +301,7 @@ class CompactionDraft(Struct, frozen=True):
 
 
 class Condensed(Struct, frozen=True):
-    """What a compaction of a session comes to: what is left, and the records that say so."""
+    """The outcome of compacting a session: what is left, and the records that say so."""
 
     draft: CompactionDraft
     left: Shortened
@@ -313,7 +318,7 @@ def draft_compaction(form: Format, transcript: Transcript, budget: TokenBudget) 
     form.sorting(transcript)
     repaired = repair.plan_repair(form, transcript, RepairOptions())
     # what is too large is what a compaction is for; it is judged by what it leaves
-    _require_sound(repaired.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
+    _require_sound(repaired.remaining, repair.LOSSY, "`lockstitch check` shows what is still wrong")
     if not repaired.after.history.messages:
         raise Unreadable("it holds no conversation")
     story = Story(repaired.after.history, form.sorting(repaired.after))

@@ -121,7 +121,7 @@ def flaw(item: Any) -> str:
     if type(item) is not dict or type(item.get("type")) is not str:
         return "an item has no type"
     if any(type(item.get(key)) is not str for key in _NEEDED.get(item["type"], ())):
-        return "an item lacks what its type must have"
+        return "an item lacks something that its type requires"
     held = {"toolRequest": "toolCall", "toolResponse": "toolResult"}.get(item["type"])
     if held and not _is_outcome(item.get(held), held):
         return "an item has neither a value nor an error"
@@ -554,9 +554,9 @@ def _findings(records: Sequence[Record]) -> Iterator[Finding]:
         for at, why in _flaws(record):
             column = "content_json" if isinstance(record, Row) else "content"
             place = record.place if at < 0 else f"{record.place}.{column}.{at}"
-            outcome = "so that no message of the session can be loaded"
+            outcome = "so no message of the session can be loaded"
             if not isinstance(record, Row):
-                outcome = "so that the message is passed over"
+                outcome = "so the message is skipped"
             yield new_finding("LS610", place, f"{why}, {outcome}", ERROR)
 
 

@@ -48,9 +48,9 @@ LOST, LEFT, COMPACTED = "lost", "left", "compacted"
 class History(Struct):
     """Messages in a dialect; ``sources`` gives, part by part, the number of a part's record.
 
-    A part is an element of a message's content list, or the whole of a message whose content is
-    no list. ``paths`` says where in the record the part stands. ``body`` is the request around the
-    messages, where what is stored is one.
+    A part is an element of a message's content list, or the whole message if its content is not a
+    list. ``paths`` says where in the record the part is. ``body`` is the request around the
+    messages, if a request is stored.
     """
 
     dialect: str
@@ -92,11 +92,11 @@ class History(Struct):
 
 
 class Aside(Struct):
-    """A piece of the conversation that stands in the store and that a resume does not send.
+    """A piece of the stored conversation that a resume does not send.
 
-    ``kind`` says why: ``LOST`` although nobody gave it up, ``LEFT`` on purpose, or ``COMPACTED``,
-    since a summary stands for it; ``reason`` says it in words. ``first`` is its first record,
-    ``behind`` the record of the conversation that it hangs on, -1 where it stands before all of it.
+    ``kind`` says why: ``LOST`` by accident, ``LEFT`` on purpose, or ``COMPACTED`` because a summary
+    replaces it; ``reason`` says it in words. ``first`` is its first record, ``behind`` the record
+    of the conversation that it follows, or -1 if it comes before all of them.
     """
 
     kind: str
@@ -186,7 +186,7 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
 
 
 # The help of a finding that a repair leaves, although it repairs most under the same rule.
-_LEFT = "repair leaves this as it is: the file does not hold what it would take"
+_LEFT = "repair leaves this as it is: the file does not hold what a repair would need"
 # What a file is shows in so many of its first bytes.
 HEAD = 1 << 18
 LINES = "lines"
@@ -195,7 +195,7 @@ SQLITE = "sqlite"
 
 
 class Context(Struct):
-    """What stands around the records: the bytes of their file, and what other files hold.
+    """What surrounds the records: the bytes of their file, and what other files hold.
 
     ``beside`` are paths of side files by their names: the sub-agents' files of a session.
     """
@@ -208,16 +208,16 @@ class Context(Struct):
 
 
 class Transcript(Struct):
-    """One stored session, understood: its records, what a resume would send, what is wrong.
+    """One stored session, parsed: its records, what a resume would send, what is wrong.
 
-    ``findings`` are those of the store and the graph; those of the history are found by the core.
+    ``findings`` are those of the store and the graph; the rules find those of the history.
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
-    dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
-    ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
-    of many. ``messages`` counts those of a file of several requests, of which none goes on another.
-    ``waiting`` says that a person is asked, so that nothing is changed unless it is
-    ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state``
-    is the format's own.
+    dialect. ``left`` counts the turns that a resume leaves behind, ``left_size`` their bytes, and
+    ``notes`` says what was left behind on purpose. ``size`` is the size of the session in a
+    database with several. ``messages`` counts the messages of a file with several independent
+    requests. ``waiting`` says that a person is being asked, so nothing is changed unless it is
+    ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state`` is
+    the format's own.
     """
 
     context: Context
@@ -252,23 +252,23 @@ class Quick(Struct):
 
 
 class HealthProof(Protocol):
-    """A proof that a file is healthy, carried on as lines are appended to it."""
+    """A proof that a file is healthy, extended as lines are appended to it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether something is under way at the end, such as a call that has no result yet."""
+        """Whether something is in progress at the end, such as a call that has no result yet."""
 
     def advance(self, lines: bytes) -> bool:
-        """Look at more whole lines; false if anything in them is not known here."""
+        """Check more whole lines; false if anything in them is unknown."""
 
     def verdict(self) -> Quick | None:
-        """Return what the file is if all of it is proven healthy and nothing is under way."""
+        """Return what the file is, if it is proven healthy and nothing is in progress."""
 
 
 class Glimpse(Struct):
-    """What the two ends of a session's file show a person who looks for it.
+    """What the two ends of a session's file show to a person who is looking for it.
 
-    ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
+    ``prompt`` is the person's first message, ``is_aside`` says that it is a sub-agent's.
     """
 
     title: str = ""
@@ -283,7 +283,7 @@ class Glimpse(Struct):
 class Dropped(Struct):
     """Messages that are stored but not sent by a resume: where they begin, and why.
 
-    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    ``is_chosen`` says that a person left them behind, so that no repair restores them.
     """
 
     place: str
@@ -295,12 +295,12 @@ class Dropped(Struct):
 
 
 class Sorting(Struct, frozen=True):
-    """What messages of a history are, by their numbers, where they are nobody's words.
+    """The messages of a history that nobody said, by number.
 
-    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
-    that of an earlier compaction, with ``previous`` for its text. ``usage`` is about requests:
-    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
-    whether the store can hold results that are shortened.
+    ``setup`` is always sent, ``aside`` stays with what is before it, and ``summary`` is that of an
+    earlier compaction, with its text in ``previous``. ``usage`` describes requests: how many of the
+    messages they had, and the tokens that the provider counted. ``shortens`` says whether the store
+    can hold shortened results.
     """
 
     setup: frozenset[int] = frozenset()
@@ -312,12 +312,12 @@ class Sorting(Struct, frozen=True):
 
 
 class Shortened(Struct, frozen=True):
-    """What a compaction leaves of a history: messages in front, the summary, what is kept.
+    """What a compaction leaves of a history: the first messages, the summary, what is kept.
 
-    ``setup`` has the numbers of the messages in front, and ``kept`` the rest with their numbers,
-    the same objects where all of a message is kept. ``summary`` is labelled as data, or None if
-    there is none, and ``turns`` counts the turns that it is for. ``messages`` has all of these in
-    order, with the summary as a message of the user.
+    ``setup`` has the numbers of the first messages, and ``kept`` the rest with their numbers, as
+    the same objects if all of a message is kept. ``summary`` is labelled as data, or None if there
+    is none, and ``turns`` counts the turns that it covers. ``messages`` has all of these in order,
+    with the summary as a user message.
     """
 
     setup: list[int]
@@ -331,18 +331,17 @@ class Shortened(Struct, frozen=True):
 
 
 class Format(ABC):
-    """One program's way to keep sessions.
+    """How one program keeps sessions.
 
-    ``places`` are globs under the home directory, ``variable`` names the environment variable
-    that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
-    JSON document (a file whose only record is the whole of it), or an SQLite database.
-    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
-    are rules on bytes that others only warn of, but for which this program refuses the session;
-    ``survived`` is the rule under which a result is brought back from where it survived;
-    ``lists`` are the lists of a document that is cut off which are read as far as they go.
-    ``programs`` are names of its processes, where these are recognized only by the folder that they
-    work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
-    for what it is named by; ``is_local`` says that they work only in the session's own folder.
+    ``places`` are globs under the home directory, ``variable`` names the environment variable that
+    moves their first folder, and ``kinds`` says what the store is: lines of JSON, one JSON document
+    (a file with a single record), or an SQLite database. ``tolerated`` are rules that neither the
+    program nor its provider enforces; ``refused`` are byte rules that are only warnings elsewhere,
+    but for which this program refuses the session; ``survived`` is the rule under which a surviving
+    result is restored; ``lists`` are the lists that are read as far as they go in a truncated
+    document. ``programs`` are the names of its processes, if these can be recognised only by the
+    folder that they work in. ``resume`` is the command that resumes a session, with ``{id}`` and
+    ``{path}`` as placeholders; ``is_local`` says that it works only in the session's own folder.
     """
 
     name: str
@@ -365,13 +364,14 @@ class Format(ABC):
 
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
-        """Whether a store is surely of this format, by its first records or its tables.
+        """Whether a store certainly has this format, judged by its first records or its tables.
 
-        A repair of another program's file would take it apart, so what only looks alike is left.
+        A repair would damage another program's file, so a store that merely looks similar is
+        declined.
         """
 
     def doubt(self, head: Any) -> str:
-        """Return what speaks against records that look like this format's; empty if nothing."""
+        """Return why records that look like this format's are not; empty if they are."""
         return ""
 
     @abstractmethod
@@ -379,29 +379,29 @@ class Format(ABC):
         """Whether an object is a record, and not another one, such as one in a torn record."""
 
     def beside(self, path: str) -> Mapping[str, str]:
-        """Return the paths of the files that belong to a session's, by their names."""
+        """Return the paths of the files that belong to a session, by name."""
         return {}
 
     @abstractmethod
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        """Understand the records of one session."""
+        """Parse the records of one session."""
 
     def slim(self, data: bytes) -> DecodeLine | None:
-        """Return a way to decode the lines of a large file without what no resume reads."""
+        """Return a decoder for the lines of a large file that skips what no resume reads."""
         return None
 
     def quick(self, path: str) -> Quick | None:
-        """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
+        """Prove in one quick pass over a file that nothing is wrong; None if it cannot."""
         return None
 
     def proof(self) -> HealthProof | None:
-        """Return an empty proof that can be carried on, where the quick pass is such a one."""
+        """Return an empty proof that can be extended, if the quick pass supports that."""
         return None
 
     def glimpse(
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
-        """Return what the first and the last records of a file show of its session."""
+        """Return what the first and the last records of a file show about its session."""
         return Glimpse()
 
     def asides(self, transcript: Transcript) -> list[Aside]:
@@ -429,28 +429,28 @@ class Format(ABC):
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        """Put a repaired history into the records: change, add, move and take out what differs."""
+        """Write a repaired history into the records: change, add, move and remove what differs."""
 
     def forced(self, transcript: Transcript) -> Transcript:
-        """Return a transcript in which a person is asked as if nobody were."""
+        """Return a transcript that treats a pending question to a person as closed."""
         return structs.replace(transcript, waiting=False, forced=True)
 
     def write_request(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]
     ) -> list[Record]:
-        """Put what changed around the messages of a stored request into its record."""
+        """Write changes outside the messages of a stored request into its record."""
         return records
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
-        """Return a branch that a resume leaves behind as a session of its own."""
+        """Return a branch that a resume leaves behind as a new session."""
         raise UsageError(f"a session of {self.title} has no branches")
 
     def is_part_of(self, own: str | None, session: str) -> bool:
-        """Whether a session is the one that is named, or belongs to it."""
+        """Whether a session is the named one, or belongs to it."""
         return own == session
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be known."""
+        """Return the processes that have a session's file open, as far as that is known."""
         try:
             place = os.path.realpath(project or path)
         except ValueError:  # no folder has such a name: a NUL in it, or half a character
@@ -458,30 +458,30 @@ class Format(ABC):
         return working_in_folder(self.programs, path, lambda folder: folder == place)
 
     def belongs(self, path: str, folder: str) -> bool:
-        """Whether a file is a session of a working directory, which its program would resume."""
+        """Whether a file is a session that its program would resume in a working directory."""
         return False
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Return what of a history is nobody's words, for a compaction."""
+        """Return the messages of a history that nobody said, for a compaction."""
         raise UsageError(
             f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
             "message lists, and Lockstitch stores can"
         )
 
     def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
-        """Return the records with a compaction, written as the program writes its own."""
+        """Return the records with a compaction, as the program itself would write it."""
         raise NotImplementedError
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
-        """Return a finding on the history under the rule that says most about this store."""
+        """Return a finding on the history under the most specific rule for this store."""
         return found
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        """Return how bad a finding on the history is for a resume with this program."""
+        """Return the severity of a finding on the history for a resume with this program."""
         return found.severity
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
-        """Return how bad a finding on the records is for a resume with this program."""
+        """Return the severity of a finding on the records for a resume with this program."""
         return ERROR if found.code in self.refused else found.severity
 
 
@@ -541,7 +541,7 @@ def register(form: Format) -> None:
 def format_named(name: str) -> Format:
     """Return a format by its name; its module is loaded when it is first asked for."""
     if name not in _CLASSES and name not in _made:
-        raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
+        raise UsageError(f"there is no format {name!r}; known formats are {', '.join(NAMES)}")
     if name not in _made:
         module, kind = _CLASSES[name]
         _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()

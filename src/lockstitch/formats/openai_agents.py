@@ -65,7 +65,7 @@ class OpenAIAgents(RowFormat):
                 text = "the row holds no item, but is sent as one"
                 findings.append(new_finding("LS610", row.place, text, ERROR))
             else:
-                text = "the row cannot be decoded, so that it is passed over in silence"
+                text = "the row cannot be decoded, so it is silently skipped"
                 findings.append(new_finding("LS610", row.place, text, WARNING))
         return Transcript(
             context,

@@ -52,7 +52,7 @@ _REQUEST = frozenset(
         *("generationConfig", "inferenceConfig", "anthropic_version", "temperature"),
     }
 )
-_NO_MESSAGE = "nothing in it can be told to be a message, so a repair changes nothing"
+_NO_MESSAGE = "nothing in it can be recognised as a message, so a repair changes nothing"
 # For a list that says nothing of its dialect, where that is asked for or left by a repair.
 _USUAL = OPENAI_CHAT
 
@@ -185,7 +185,7 @@ def doubt_of(value: Any) -> str:
     messages = value_at(value, path)
     marks = marks_of(value if not path or path[0] in _BODY else messages)
     if len(marks) != 1:
-        return f"has marks of {' and '.join(sorted(marks))}" if marks else ""
+        return f"has signs of {' and '.join(sorted(marks))}" if marks else ""
     [dialect] = marks
     why = find_doubt(messages[:ENOUGH], dialect)
     return why and f"looks like messages of {dialect}, but {why}"
@@ -278,7 +278,7 @@ class Requests(Format):
         values = [value for value in head if type(value) is dict and self.is_record(value)]
         found = sorted({*_dialects(values)})
         if len(found) > 1:
-            return f"looks like requests, but of {' and '.join(found)}"
+            return f"looks like requests, but in the form of {' and '.join(found)}"
         return next((why for value in values if found and (why := doubt_of(value))), "")
 
     def is_record(self, value: dict[str, Any]) -> bool:

@@ -38,13 +38,13 @@ SLIM = "#"
 
 
 class Record(Struct, eq=False):
-    """One record of a store, or a piece of a file that is none.
+    """One record of a store, or a piece of a file that is not a record.
 
-    In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
-    line behind it. ``fresh`` holds new bytes (of a changed or repaired record), and a record that
-    never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
+    In a file, the pieces cover every byte: ``start`` and ``end`` are its bytes, ``ending`` is what
+    ends its line. ``fresh`` holds new bytes (of a changed or repaired record), and a record that
+    was never in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
     table and a key. ``codes`` are the storage rules that it breaks, ``amended`` the paths at which
-    it was given other values. A file that is one JSON document is one record of that kind.
+    its values were changed. A file that is one JSON document is a single record.
     """
 
     place: str
@@ -71,7 +71,7 @@ class Record(Struct, eq=False):
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in the store."""
+        """Its size in the store, in bytes."""
         return self.end - self.start
 
 

@@ -65,7 +65,7 @@ LOSSY = frozenset({"LS501", "LS502", "LS504"})
 ROLLED_BACK = "rolled back"
 _STORAGE = {
     "LS601": "{size} bytes are the torn rest of a record",
-    "LS602": "a record is glued to the one before it",
+    "LS602": "a record is on the same line as the one before it",
     "LS603": "{size} bytes hold NUL bytes",
     "LS604": "the file starts with a byte order mark",
     "LS605": "the record holds bytes that are not UTF-8",
@@ -76,8 +76,8 @@ _STORAGE = {
     "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 _ADVICE = (
-    "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup take "
-    "off what is broken; else please report it, with the codes of the findings"
+    "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup "
+    "remove what is broken; otherwise please report it, with the codes of the findings"
 )
 _NO_WORDS = frozenset({"data", "url", "image_url", "file_data", "bytes", "signature"})
 # A record counts as much as a short one: what matters is how many go.
@@ -85,7 +85,7 @@ _RECORD = 500
 
 
 class RepairOptions(Struct, frozen=True):
-    """How a repair is to be made; ``notes`` says that a note alone is reason enough for one."""
+    """Options of a repair; ``notes`` says that notes alone are repaired, too."""
 
     strategy: str = "close"
     lossy: bool = False
@@ -100,7 +100,7 @@ class RepairOptions(Struct, frozen=True):
 
 
 class RepairPlan(Struct):
-    """What a repair comes to: the new records, what was done, what is left.
+    """The outcome of a repair: the new records, what was done, what is left.
 
     ``data`` is the repaired file; it is empty for a session in a database, and if nothing changes.
     """
@@ -467,7 +467,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
             if part.kind == CALL and part.id in wanted:
                 wanted.discard(part.id)
                 place = place_in_store(Place.in_list("messages", number), history, transcript)
-                text = f"the result of call {part.id} was taken from where it survived"
+                text = f"the result of call {part.id} was restored from where it survived"
                 ledger.note(RULES[code], "brought back", place, text)
                 message = evidence[str(part.id)]
                 if history.dialect == ANTHROPIC:
@@ -510,7 +510,7 @@ def _keep_until(form: Format, transcript: Transcript, start: int, ledger: Ledger
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
         place = place_in_store(Place.in_list("messages", number), history, transcript)
-        ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
+        ledger.note(rule, ROLLED_BACK, place, "removed from the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     kept = [RepairedMessage(message, n) for n, message in enumerate(history.messages[:start])]
     repaired = trace_sources(history, kept)
@@ -595,7 +595,9 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
         )
     )
     if 2 * kept < had:
-        return f"a repair would take {had - kept} of {had} characters from what is sent: {_ADVICE}"
+        return (
+            f"a repair would remove {had - kept} of {had} characters from what is sent: {_ADVICE}"
+        )
     if had and kept >= had:
         return ""
     # what goes without a copy that stays, as a share of all
@@ -610,7 +612,7 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
     changed = sum(_weight(record) for record in after.records if record.fresh is not None)
     share = max(lost - changed, 0) / (sum(weights.values()) or 1)
     if 2 * share > 1:
-        return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
+        return f"a repair would remove {share:.0%} of the records: {_ADVICE}"
     return ""
 
 

@@ -174,9 +174,9 @@ def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Column
     return None if found is None else dict(zip(names, found, strict=True))
 
 
-_NOT_WRITTEN = "it has a backup of rows that is not one which a repair writes; nothing was changed"
-_NOT_LEFT = "it is no longer what the repair left; nothing was written"
-_WENT_ON = "it went on from what the repair left; nothing was written"
+_NOT_WRITTEN = "it has a backup of rows that no repair writes; nothing was changed"
+_NOT_LEFT = "it has changed since the repair; nothing was written"
+_WENT_ON = "it was continued since the repair; nothing was written"
 
 # What a counter was before a repair, by its table and what it was after that.
 Counts = dict[tuple[str, int], int]
@@ -185,7 +185,7 @@ Counts = dict[tuple[str, int], int]
 def checked_form(form: Any) -> RowFormat:
     """Return a format that keeps its sessions in a database; raises UsageError for another."""
     if not isinstance(form, RowFormat):
-        raise UsageError("it is a database, which that format is not kept in")
+        raise UsageError("it is a database, which that format does not use")
     return form
 
 

@@ -113,12 +113,12 @@ _CONFIGURED = {
     "SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER": False,
 }
 _ENDLESS = (
-    "it gives more than a file of its size can hold ({size:,} bytes): its pages point at each "
-    "other in circles, or it was made to do so; nothing was changed"
+    "it returns more than a file of its size can hold ({size:,} bytes): its pages refer to each "
+    "other in circles, or it was crafted to do so; nothing was changed"
 )
 _COSTLY = (
-    "it takes more work than a database of its size ({size:,} bytes) can need, so that reading was "
-    "ended; nothing was changed"
+    "it takes more work than a database of its size ({size:,} bytes) can need, so reading was "
+    "stopped; nothing was changed"
 )
 
 
@@ -272,7 +272,11 @@ class GuardedConnection(sqlite3.Connection):
         """Why a statement was refused or ended by us; empty if it was not."""
         if self.budget.over:
             return self.budget.over
-        return f"has {self.guard.refused} where a plain table belongs" if self.guard.refused else ""
+        return (
+            (f"has {self.guard.refused} where a plain table is expected")
+            if self.guard.refused
+            else ""
+        )
 
 
 def connect(path: str, wait: float, *, writes: bool = False) -> GuardedConnection:
@@ -316,14 +320,14 @@ def text_of(raw: bytes) -> str:
 READ_WAIT = 5.0
 WRITE_WAIT = 10.0
 
-CHANGED = "it went on meanwhile; nothing was written"
+CHANGED = "it was continued meanwhile; nothing was written"
 # What SQLite says when it was us who refused a statement, or ended it.
 _OURS = {"SQLITE_AUTH", "SQLITE_INTERRUPT", "SQLITE_ERROR"}
-_OTHERS = "it has other tables or columns than are known"
+_OTHERS = "its tables or columns are not the known ones"
 _UNREADABLE = {
     "NOTADB": "it is not an SQLite database, or is encrypted",
     "CORRUPT": "it is damaged: SQLite cannot read all of its pages",
-    "NO_TEXT": "it is damaged: names in its schema are no text",
+    "NO_TEXT": "it is damaged: names in its schema are not text",
     "TOOBIG": "it holds a value that is longer than the file itself",
     "NOMEM": "it takes more memory than there is",
 }
@@ -363,7 +367,7 @@ def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
         raise explain_error(error, real, base, writing=True) from error
     except OverflowError as error:
         raise Unreadable(
-            "it has a number next to the last that there is; nothing was written"
+            "it already uses the highest number that there is; nothing was written"
         ) from (error)
     finally:
         if base is not None:
@@ -381,7 +385,7 @@ def regular_path(path: str | Path, *, follow: bool) -> str:
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
     if stat.S_ISLNK(found.st_mode):
         raise UsageError(
             "it is a symbolic link; name the file itself, or allow it with --follow-symlinks"
@@ -438,12 +442,12 @@ def explain_error(
         return Unreadable(f"{_UNREADABLE['NO_TEXT']}{done}")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         if writing and name == "SQLITE_READONLY" and os.access(path, os.W_OK):
-            return Unreadable(f"it can only be read, by what its first page says{done}")
+            return Unreadable(f"it can only be read, according to its first page{done}")
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
         return Unreadable(
-            "it cannot be opened: SQLite needs to write next to it, or its program has to end a "
-            "transaction that a crash cut short"
+            "it cannot be opened: SQLite needs to write next to it, or its program must finish "
+            "a transaction that a crash interrupted"
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         code = errno.ENOSPC if "FULL" in name else errno.EIO
@@ -472,7 +476,7 @@ def bind_values(values: Iterable[Any]) -> list[Any]:
 
 _ORDINARY = 0
 _SPACE = re.compile(r"\s+")
-_OTHER = "it has other tables or columns than are known"
+_OTHER = "its tables or columns are not the known ones"
 _KEPT = "; nothing was written, and reading it is safe"
 
 
@@ -494,18 +498,21 @@ def require_known(base: GuardedConnection, form: RowFormat) -> None:
         if table.name not in known:
             if table.optional:
                 continue
-            raise Unreadable(f"{_OTHER}: there is no table {table.name}, as {form.title} has one")
+            raise Unreadable(f"{_OTHER}: there is no table {table.name}, which {form.title} has")
         _require_plain(base, table, form)
         columns = _columns(base, table.name)
         computed |= {(table.name, name.lower()) for name, kind in columns if kind != _ORDINARY}
         names = [name for name, kind in columns if kind == _ORDINARY]
         if any(name.lower() == "rowid" for name in names):
-            raise Unreadable(f"{_OTHER}: {table.name} has a column rowid, that of {form.title} not")
+            raise Unreadable(
+                f"{_OTHER}: {table.name} has a column rowid, which that of {form.title} does not"
+            )
         wanted = (table.session, table.key, *table.order, *([table.text] if table.text else []))
         lacking = next((name for name in wanted if name not in names), None)
         if lacking is not None:
             raise Unreadable(
-                f"{_OTHER}: {table.name} has no plain column {lacking}, as that of {form.title} has"
+                f"{_OTHER}: {table.name} has no plain column {lacking}, which that of "
+                f"{form.title} has"
             )
     base.guard.computed = frozenset(computed)
     base.known.add(form.name)
@@ -519,7 +526,7 @@ def _require_plain(base: GuardedConnection, table: ProgramTable, form: RowFormat
     opening = rf"create\s+table\s+(main\s*\.\s*)?[\"'`\[]?{re.escape(table.name)}[\"'`\]]?\s*\("
     is_plain = type(page) is int and page > 0 and type(text) is str
     if kind != "table" or others or not is_plain or not re.match(opening, text, re.IGNORECASE):
-        raise Unreadable(f"{_OTHER}: {table.name} is not a plain table, as that of {form.title} is")
+        raise Unreadable(f"{_OTHER}: {table.name} is not a plain table, as it is in {form.title}")
 
 
 def _columns(base: GuardedConnection, table: str) -> list[tuple[str, int]]:
@@ -544,16 +551,16 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
         name = str(trigger)
         if not _is_known(base, name, str(text), form.triggers):
             raise Unreadable(
-                f"it has a trigger {shown_name(name)} that is not known to be one of {form.title}, "
-                f"and that a write would run{_KEPT}"
+                f"it has a trigger {shown_name(name)} that is not known to belong to "
+                f"{form.title}, and that a write would run{_KEPT}"
             )
         allowed.add(name.lower())
     for table in tables & tables_of(base):
         for name, kind in _columns(base, table):
             if kind != _ORDINARY or not _is_text(name):
                 raise Unreadable(
-                    f"it has a column {shown_name(name)} in the table {table} that is not known to "
-                    f"be one of {form.title}, and that a write would compute{_KEPT}"
+                    f"it has a column {shown_name(name)} in the table {table} that is not known "
+                    f"to belong to {form.title}, and that a write would compute{_KEPT}"
                 )
     if allowed:
         # They read JSON, which SQLite counts among what no schema may do unless it is trusted. No

@@ -115,7 +115,7 @@ Item = Spoken | ModelReply | Late
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """A place to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
+    """A point to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
 
     seq: int
     at: int

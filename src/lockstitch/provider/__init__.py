@@ -108,15 +108,13 @@ _TOO_MANY = 429
 class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, or several at once.
 
-    ``drop``: the connection is closed before any byte.
-    ``status`` and ``retry_after``: this error instead of an answer.
-    ``stall`` and ``after``: silence for so many seconds behind so many events; behind none, the
-    head of the answer is held back, too.
-    ``slow``: so many seconds between one event and the next.
-    ``cut`` and ``cut_bytes``: the connection is closed behind so many events, or bytes of the body.
-    ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
-    or ``missing``.
-    ``only`` and ``times``: which requests, and how many of them, it happens to.
+    ``drop``: the connection is closed before any byte. ``status`` and ``retry_after``: this error
+    instead of an answer. ``stall`` and ``after``: silence for that many seconds after that many
+    events; after none, the headers of the answer are held back, too. ``slow``: this many seconds
+    between one event and the next. ``cut`` and ``cut_bytes``: the connection is closed after that
+    many events, or bytes of the body. ``ids``: the ids of tool calls are ``repeated`` in every
+    reply, the ``same`` within one reply, or ``missing``. ``only`` and ``times``: which requests,
+    and how many of them, it happens to.
     """
 
     words: str = ""
@@ -134,13 +132,13 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
     @property
     def breaks(self) -> bool:
-        """Whether the answer does not arrive whole, so that a client has to ask again."""
+        """Whether the answer is incomplete, so that a client has to ask again."""
         is_cut = self.cut is not None or self.cut_bytes is not None
         return self.drop or bool(self.status) or is_cut or self.stall == math.inf
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that an error comes with: a provider that is asked too often says when."""
+        """The headers that an error comes with, such as ``retry-after``."""
         seconds = self.retry_after
         if seconds is None and self.status == _TOO_MANY:
             seconds = 1
@@ -189,7 +187,7 @@ def fault_in(text: str) -> InjectedFault:
         found[name.replace("-", "_")] = _value_of(name, value)
     if found and found.keys() <= _CONDITIONS:
         raise UsageError(
-            f"{text!r} names no fault, only when one shall happen: add one, such as drop"
+            f"{text!r} names no fault, only when one should happen: add one, such as drop"
         )
     return InjectedFault(words=" ".join(text.split()), **found)
 
@@ -219,7 +217,7 @@ def _value_of(name: str, value: str) -> Any:
         raise UsageError(f"{name} takes a whole number, as in {name}=3")
     number = int(value)
     if field == "times" and not number:
-        raise UsageError(f"{name} takes a whole number from 1 on")
+        raise UsageError(f"{name} takes a whole number, 1 or more")
     if field == "status" and not _LOWEST_STATUS <= number <= _HIGHEST_STATUS:
         raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
     return number
@@ -274,8 +272,8 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: some text, some calls, or both.
 
-    ``thinking`` goes before them where the API has a place for it: not in OpenAI Chat.
-    ``fault`` says what goes wrong with it, in the words of ``faults``.
+    ``thinking`` goes before them if the API has a field for it, which OpenAI Chat does not.
+    ``fault`` says how it fails, in the words of ``faults``.
     """
 
     text: str = ""
@@ -301,10 +299,10 @@ OK = Reply("ok")
 
 
 class Incoming(Struct, frozen=True):
-    """A request that was accepted, as a script sees it.
+    """An accepted request, as a script sees it.
 
-    ``messages`` is the conversation (``contents`` or ``input`` in the APIs that call it so), and
-    ``is_summary`` whether the request looks like one for a summary or a title.
+    ``messages`` is the conversation (``contents`` or ``input`` in some APIs), and ``is_summary``
+    says whether the request seems to be for a summary or a title.
     """
 
     number: int
@@ -350,7 +348,7 @@ class Script:
 def replies_of(values: Any) -> list[Reply]:
     """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
     if not isinstance(values, list | tuple):
-        raise Unreadable("holds no list of replies")
+        raise Unreadable("does not hold a list of replies")
     replies = []
     for number, value in enumerate(values, 1):
         try:
@@ -367,7 +365,7 @@ def reply_of(value: Any) -> Reply:
     try:
         reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"is no reply: {error}") from None
+        raise Unreadable(f"is not a reply: {error}") from None
     if not (reply.text or reply.calls or reply.parsed_fault.breaks):
         raise Unreadable("has neither text nor calls")
     return reply
@@ -491,7 +489,7 @@ async def listen(runner: BaseRunner, host: str, *ports: int, is_shared: bool = F
 
 def port_is_taken(where: str) -> UsageError:
     """Return the error for a port on which nothing can listen."""
-    return UsageError(f"cannot listen on {where}: it is taken or not allowed")
+    return UsageError(f"cannot listen on {where}: the address is in use or not allowed")
 
 
 async def until_stopped(

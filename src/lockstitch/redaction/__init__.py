@@ -355,7 +355,7 @@ _NAMED = frozenset({*NAMES.values(), "api-key"})
 
 
 class Redaction(Struct, frozen=True):
-    """One secret that was taken out of one string; never holds the secret.
+    """One secret that was removed from one string; it never contains the secret.
 
     ``place`` names the string (``3.content.1.text``). ``breaks_signature`` says that a signature
     beside the string (of signed thinking) no longer fits it.

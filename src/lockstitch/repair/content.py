@@ -62,7 +62,7 @@ def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
     fault = media_rules.image_fault(image, head)
     if fault and media_rules.can_relabel(image, head):
         kind = sniff(head)
-        note = f"an image labelled as another kind was relabelled {kind}"
+        note = f"an image labelled as another type was relabelled {kind}"
         draft.note(media_rules.BAD_IMAGE, "relabelled", image.part, note)
         if image.label_at:
             label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
@@ -83,7 +83,7 @@ def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
 
 
 def _note_removed(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
-    draft.note(rule, "removed", image.part, f"a note took the place of an image: {why}")
+    draft.note(rule, "removed", image.part, f"an image was replaced by a note: {why}")
     draft.set_aside(rule, image.part, image.block)
     return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
 
@@ -206,7 +206,7 @@ def spell_results(draft: RepairDraft) -> None:
     def respell(part: Part) -> Part:
         if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
             return part
-        note = f"what the result for {shown(part.id)} carries was put into the right form"
+        note = f"the content of the result for {shown(part.id)} was put into the right form"
         draft.note(rules.ODD_RESULT, "rewritten", part, note)
         return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 

@@ -27,7 +27,7 @@ _NESTED = (dict, list)
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """One change: what stands at ``place`` afterwards.
+    """One change: the value that is at ``place`` afterwards.
 
     An insert goes before the element at ``place`` in the original, or at the end if ``place`` is
     the first free index. Several inserts at one place keep their order. A move takes the value from

@@ -36,7 +36,7 @@ def fit_ids(draft: RepairDraft) -> None:
         renamed[id(call)] = new_id
         if result is not None:
             renamed[id(result)] = new_id
-        note = f"call id {shown(call.id)} became {new_id} on the wire"
+        note = f"call id {shown(call.id)} became {new_id} in the request"
         draft.note(rule, "relabelled", call, note)
     _rename_servers(draft, minter, renamed)
     if renamed:
@@ -51,7 +51,9 @@ def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]
             if part.kind == SERVER_CALL and part.id:
                 if part.id in current:
                     current[part.id] = renamed[id(part)] = minter.another(part.id)
-                    note = f"server tool id {shown(part.id)} became {current[part.id]} on the wire"
+                    note = (
+                        f"server tool id {shown(part.id)} became {current[part.id]} in the request"
+                    )
                     draft.note(rules.REUSED_ID, "relabelled", part, note)
                 else:
                     current[part.id] = part.id
@@ -162,7 +164,7 @@ def empty_arguments(draft: RepairDraft) -> None:
             return part
         whole = rules.whole_arguments(dialect, part)
         if whole is not None:
-            note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
+            note = f"the arguments of call {shown(part.id)} were put into the form of this format"
             draft.note(rules.BAD_ARGUMENTS, "rewritten", part, note)
             return dialect.with_arguments(part, whole)
         note = f"the arguments of call {shown(part.id)} were emptied"

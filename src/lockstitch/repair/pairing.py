@@ -338,5 +338,5 @@ def order_texts(draft: RepairDraft) -> None:
         rest = [part for part in message.parts[first:] if id(part) not in moved]
         draft.keep_parts(message, [*message.parts[:first], *late, *rest])
         for part in late:
-            note = "text after a call was moved in front of it"
+            note = "text after a call was moved before it"
             draft.note(rules.TEXT_AFTER_CALL, "moved", part, note)

@@ -138,7 +138,7 @@ class Plan:
         upon; with ``only_errors``, neither is anything that the provider accepts.
         """
         if isinstance(waiting, str) or not isinstance(waiting, Iterable):
-            raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
+            raise UsageError("waiting must be a collection of call ids, such as {'toolu_1'}")
         waiting = frozenset(waiting)
         self._value, self._spared, self._only_errors = value, spared, only_errors
         self._plain: Any = list(value) if type(value) is MessageList else value

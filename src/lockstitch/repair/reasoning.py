@@ -110,11 +110,13 @@ def repair_items(draft: RepairDraft) -> None:
     for message in reversed(draft.messages):
         part = message.parts[0] if message.parts else None
         if part is not None and unstored and rules.points_at_nothing(part):
-            left.drop(message, rules.STORED_STATE, "a reference to state not kept")
+            left.drop(message, rules.STORED_STATE, "a reference to state that was not kept")
             continue
         if part is not None and part.kind == REASONING:
             if ends and rules.is_named(part):
-                left.drop(message, rules.LONE_REASONING, "reasoning without its follower")
+                left.drop(
+                    message, rules.LONE_REASONING, "reasoning without the item that it produced"
+                )
                 continue
             if rules.whole_summary(part) != part.raw.get("summary"):
                 # LS310: give a reasoning item a summary of texts, if only an empty one.

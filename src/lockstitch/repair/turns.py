@@ -216,7 +216,7 @@ def open_with_user(draft: RepairDraft) -> None:
     at = next((i for i, m in enumerate(draft.messages) if m.role != SYSTEM), None)
     if at is None or draft.messages[at].role not in (ASSISTANT, TOOL):
         return
-    note = "a short user message was put in front"
+    note = "a short user message was put first"
     draft.note(rules.BAD_START, "inserted", draft.messages[at], note)
     draft.messages.insert(at, draft.user_text(START))
 

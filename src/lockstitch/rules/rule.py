@@ -28,10 +28,10 @@ _LONGEST_ID = 64
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One thing a request or a store must satisfy, with all a person may want to know of it.
+    """One rule for a request or a store, with everything a person may want to know about it.
 
-    A rule on requests names ``dialects``, a rule on stored sessions ``formats``.
-    ``errors`` pairs who says it with the provider's own text; ``known`` notes the versions.
+    A rule for requests names ``dialects``, a rule for stored sessions ``formats``. ``errors`` pairs
+    each provider with its own error text; ``known`` notes the versions.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Placed, frozen=True, kw_only=True):
-    """One place where a rule is broken. Never holds message content."""
+    """One place where a rule is broken. It never contains message content."""
 
     code: str
     name: str
@@ -88,7 +88,7 @@ def rule(
     dialects = dialects or (() if formats else DIALECTS)
     entry = Rule(errors=tuple(errors.items()), formats=formats, dialects=dialects, **fields)
     if entry.code in RULES:
-        raise ValueError(f"{entry.code} is the code of {RULES[entry.code].name} already")
+        raise ValueError(f"{entry.code} is already the code of {RULES[entry.code].name}")
     RULES[entry.code] = entry
     one = entry.name.replace("-", " ")
     COUNTED[entry.code] = counted if any(counted) else (one, f"{one}s")

@@ -267,8 +267,9 @@ _END = object()
 class AsyncStream(ReplyStream):
     """A streamed reply in an ``async with`` block: iterate it as you would the stream itself.
 
-    Left before its end, by ``break``, an exception or cancellation, what had come is kept and the
-    turn is interrupted; otherwise the reply is recorded as a whole. ``complete`` tells which.
+    If the block is left before the end of the stream, by ``break``, an exception or cancellation,
+    what had arrived is kept and the turn is interrupted; otherwise the complete reply is recorded.
+    ``complete`` says which.
     """
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
@@ -313,7 +314,7 @@ class AsyncStream(ReplyStream):
         return event
 
     async def finish(self) -> AsyncStream:
-        """Read the rest of it."""
+        """Read the rest of the stream."""
         async for _ in self:
             pass
         return self
@@ -438,7 +439,7 @@ def _described_as(twin: Callable[..., Any]) -> Callable[[T], T]:
 
 
 class Opening:
-    """A session about to be opened: for ``async with``, or ``await``."""
+    """A session about to be opened, for ``async with`` or ``await``."""
 
     def __init__(
         self,
@@ -478,10 +479,10 @@ class Opening:
 class AsyncSession(SessionReadMixin):
     """One conversation, open for writing; tasks may share it.
 
-    When a method returns, what it was given is durable. A cancelled task never tears a write: it is
-    done or not begun. A model's reply, and a result from elsewhere, are kept also by a task that is
-    being cancelled. As a context manager the session is left in order: a turn still open then
-    is left for later, or broken off if an exception passes through.
+    When a method returns, what you passed to it is durable. A cancelled task never leaves a write
+    half-done: it is complete or was not begun. A model's reply, or a result from outside, is kept
+    even if the task is being cancelled. Use it as a context manager: at its end an open turn is
+    left for later, or interrupted if an exception passes through.
     """
 
     def __init__(self, inner: Session) -> None:
@@ -490,7 +491,7 @@ class AsyncSession(SessionReadMixin):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, if it ended properly."""
+        """What the last writer left when it died; empty, and false, after a clean end."""
         return self._inner.recovered
 
     say = _awaited(Session.say)
@@ -506,10 +507,10 @@ class AsyncSession(SessionReadMixin):
         model: str | None = None,
         key: str | None = None,
     ) -> AsyncStream:
-        """Keep a reply while it comes: ``async with session.stream(…) as stream``.
+        """Record a reply as it arrives: ``async with session.stream(…) as stream``.
 
-        ``source`` is an SDK's stream, the manager of one, something to await that gives one, or
-        any iterator of its events.
+        ``source`` is an SDK's stream, its context manager, an awaitable that returns one, or any
+        iterator of its events.
         """
         recorder = StreamRecorder(
             self._inner._writer, self._inner, dialect, provider=provider, model=model, key=key
@@ -545,10 +546,10 @@ class AsyncSession(SessionReadMixin):
         """Run what the model asked for, in parallel; returns the calls with their outcomes.
 
         Async functions are awaited, the others run in threads. Runs the calls of the last reply
-        that never started, and every call that was approved. Each start is durable before its
-        tool runs, each outcome as soon as it exists. ``timeout`` is in seconds for every call;
-        ``approve``, or a function of the call, makes calls wait for approval instead; a set
-        ``abort`` breaks the turn off, as cancelling the task does.
+        that never started, and every approved call. Each start is durable before its tool runs,
+        each outcome as soon as it exists. ``timeout`` is in seconds per call; ``approve``, true or
+        a function of the call, makes calls wait for approval instead; setting ``abort`` interrupts
+        the turn, as cancelling the task does.
         """
         run = await run_to_end(
             lambda: self._inner._tool_run(tools, timeout, max_parallel, can_await=True)
@@ -608,7 +609,7 @@ class AsyncSession(SessionReadMixin):
 
 
 class AsyncReader(SessionReadMixin):
-    """A session as it stood when it was last read; :meth:`refresh` reads on."""
+    """A session as of the last read; :meth:`refresh` reads what was added since."""
 
     def __init__(self, inner: Reader) -> None:
         self._inner = inner
@@ -628,7 +629,7 @@ class AsyncReader(SessionReadMixin):
 class Following:
     """Facts as they are added, for ``async for``.
 
-    No generator: one that is left early has to be closed by hand on trio.
+    It is not a generator, because a generator that is left early has to be closed by hand on trio.
     """
 
     def __init__(self, reader: AsyncReader, timeout: float | None) -> None:

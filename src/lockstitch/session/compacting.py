@@ -111,7 +111,9 @@ class Compacting:
             # It must hide nothing that its summary says nothing of. Records are kept for what they
             # are at that moment, such as the last words of the user.
             if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
-                raise Moved("the turn that was compacted went on meanwhile; nothing was written")
+                raise Moved(
+                    "the turn that was compacted was continued meanwhile; nothing was written"
+                )
             return facts
 
         self._writer.decide(decide)

@@ -60,9 +60,10 @@ _DECODER = msgspec.msgpack.Decoder(tuple[JournalRecord, tuple[bytes, ...]])
 
 
 class Copy(Struct, frozen=True):
-    """A session that was copied, under which name, and how many records it has.
+    """A copied session: its name in the other store, and how many records it has.
 
-    ``is_new`` is false if it was there already. ``companions`` went with it.
+    ``is_new`` is false if it was already there. ``companions`` are the sessions that were copied
+    with it.
     """
 
     session: str
@@ -90,10 +91,10 @@ def copy_session(
         raise UsageError("a copy in the same store needs another name").about(session=name)
     head = source.head(name)
     if head is None:
-        raise Unreadable(f"there is none in {source.url}").about(session=name)
+        raise Unreadable(f"it does not exist in {source.url}").about(session=name)
     # A thread of LangGraph is found by its id, which its journal holds, too.
     if new != name and begins_thread(source.read(name, upto=1)):
-        raise UsageError("it is a thread of LangGraph, which keeps its name").about(session=name)
+        raise UsageError("it is a LangGraph thread, which keeps its name").about(session=name)
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)
@@ -137,7 +138,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         if event.blob:
             target.blobs([event.blob])
     if digest != head.digest:
-        raise Damaged(f"the copy in {target.url} is not what was read").about(session=new)
+        raise Damaged(f"the copy in {target.url} does not match what was read").about(session=new)
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
@@ -169,7 +170,9 @@ def _read(
         last = record
         advance(1)
     if (last.digest if last else NEW.digest) != head.digest:
-        raise Unreadable("it was replaced while it was read: copy it again").about(session=name)
+        raise Unreadable("it was replaced while it was being read: copy it again").about(
+            session=name
+        )
     return last
 
 
@@ -196,10 +199,10 @@ SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 class Taken(Struct, frozen=True):
-    """A list that was taken in: as which session, in which dialect, how many messages and records.
+    """An imported list: its session, its dialect, and the number of messages and records.
 
-    ``is_new`` is false if it was there already. ``healed`` says that the list was broken: then the
-    first record holds it as it was. ``unknown`` counts calls at its end without a result.
+    ``is_new`` is false if it was already there. ``healed`` says that the list was broken; the first
+    record then holds the original. ``unknown`` counts the calls at its end without a result.
     """
 
     session: str
@@ -256,7 +259,7 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
         return plain, None
     if isinstance(plain, dict) and isinstance(plain.get(key), list):
         return plain[key], system_in(plain)
-    raise UsageError("a list of messages is taken in, or a request's body with one")
+    raise UsageError("import takes a list of messages, or a request body with one")
 
 
 def system_in(body: dict[str, Any]) -> Any:
@@ -366,7 +369,7 @@ def _is_imported(backend: Backend, name: str, key: str) -> bool:
     except Unreadable:
         return False
     if first is None or first.key != key:
-        raise Held("it exists, and is not this list: give another name").about(session=name)
+        raise Held("it exists, and is not this list: use another name").about(session=name)
     return True
 
 
@@ -385,7 +388,7 @@ def fork_session(
         seen.refresh()
         found: Fact | None = seen.state.facts.get(upto + 1)
         if found is None or found.event != fork:
-            raise Held("it exists already, and is no fork of that place").about(session=target)
+            raise Held("it exists already, and is not a fork of that record").about(session=target)
         return seen.head
 
     def begin(state: JournalState) -> list[Event]:

@@ -90,13 +90,13 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call at one moment; ``reply`` and ``index`` name it, ids may repeat.
+    """A tool call at one moment; ``reply`` and ``index`` identify it, since ids may repeat.
 
     ``status`` is open, waiting (for approval), approved, started or closed; ``outcome`` is "" as
-    long as nothing is known, else ok, error, denied, cancelled, timed-out, unknown or
-    not-started. ``is_real`` is true for an outcome that the tool gave, or a person, and false for
-    one that was concluded. ``effect`` is the idempotency key that every attempt gives the tool.
-    ``is_outside`` is true if what it waits for is a result that somebody else delivers.
+    long as there is none, otherwise ok, error, denied, cancelled, timed-out, unknown or
+    not-started. ``is_real`` is true for an outcome from the tool or a person, and false for a
+    synthetic one. ``effect`` is the idempotency key, the same for every attempt. ``is_outside`` is
+    true if it is waiting for a result from outside.
     """
 
     reply: int
@@ -113,12 +113,12 @@ class Call:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from every other call of its session."""
+        """What distinguishes it from every other call of its session."""
         return self.reply, self.index
 
     @property
     def arguments(self) -> dict[str, Any] | None:
-        """The arguments that the model gave; None if they are no JSON object."""
+        """The arguments that the model gave; None if they are not a JSON object."""
         return self._asked().arguments if self._asked else None
 
 
@@ -150,8 +150,9 @@ class Turn:
     """A turn at one moment: from a user's message to the point where the model yields.
 
     ``began`` is the record it began with. ``calls`` are those of its last reply. ``state`` is
-    "open" while it is the model's move or tools can run, "waiting" while all that is left waits
-    for somebody's approval, then "ended" or "interrupted"; "none" before the first message.
+    "open" while the model can be asked or tools can run, "waiting" while everything left is waiting
+    for approval or a result from outside, then "ended" or "interrupted"; "none" before the first
+    message.
     """
 
     began: int
@@ -166,7 +167,7 @@ class Turn:
 
     @property
     def waiting(self) -> tuple[Call, ...]:
-        """The calls that wait for approval."""
+        """The calls that are waiting for approval."""
         return tuple(c for c in self.calls if c.status == "waiting" and not c.is_outside)
 
 
@@ -174,8 +175,9 @@ class Turn:
 class Recovered:
     """What the last writer left when it died: nothing, and false, after a clean end.
 
-    ``finished`` are calls of the last batch whose results are there, ``unknown`` those that ran
-    and may or may not have taken effect, ``never_started`` those that ``run_tools`` may still run.
+    ``finished`` are the calls of the last batch that have results, ``unknown`` those that were
+    running and may or may not have taken effect, ``never_started`` those that ``run_tools`` may
+    still run.
     """
 
     finished: tuple[Call, ...] = ()
@@ -386,9 +388,13 @@ def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) 
     if not allow and call.outcome is not None and isinstance(call.outcome.fact, Denied):
         return []
     if call.status != "waiting":
-        raise UsageError(f"the call {_label(call)} does not wait for approval: it is {call.status}")
+        raise UsageError(
+            f"the call {_label(call)} is not waiting for approval: it is {call.status}"
+        )
     if allow and call.is_outside:
-        raise UsageError(f"the call {_label(call)} runs already: deliver its result when it comes")
+        raise UsageError(
+            f"the call {_label(call)} is already running: deliver its result when it arrives"
+        )
     if allow:
         return [Approved(reply=call.reply, index=call.index)]
     payload = text_payload(reason) if reason else NOTHING
@@ -407,7 +413,7 @@ def find_waiting_call(state: JournalState, which: object) -> CallState:
         return found[0]
     call = state.view.calls.get(which.key) if isinstance(which, Call) else None
     if call is None:
-        raise UsageError("there is no such call on the visible line of this session")
+        raise UsageError("there is no such call in the current line of this session")
     return call
 
 
@@ -439,10 +445,10 @@ def find_place(state: JournalState, to: object) -> int:
     if isinstance(to, str):
         named = [c.seq for c in state.view.checkpoints if c.kind == "named" and c.label == to]
         if not named:
-            raise UsageError("there is no checkpoint with that label on the visible line")
+            raise UsageError("there is no checkpoint with that label in the current line")
         return named[-1]
     if not isinstance(to, int) or isinstance(to, bool) or not (to == 0 or to in state.facts):
-        raise UsageError("a place to go back to is a checkpoint, its label, or a record's number")
+        raise UsageError("to go back, pass a checkpoint, its label, or a record's number")
     return to
 
 
@@ -457,7 +463,7 @@ def undo_rewind(state: JournalState) -> list[Event]:
         if event.reason == "undo" and behind is not None and isinstance(behind.event, Rewound):
             continue
         return [Rewound(to=fact.seq - 1, reason="undo")]
-    raise UsageError("nothing was rewound on the visible line of this session")
+    raise UsageError("nothing was rewound in the current line of this session")
 
 
 def revert_interrupted(state: JournalState) -> list[Event]:
@@ -477,7 +483,7 @@ def commit_compaction(state: JournalState, event: Compacted, base: int) -> list[
         raise Moved("the session was rewound while it was compacted; nothing was written")
     since = (fact.event for fact in state.line(state.seq) if fact.seq > base)
     if any(isinstance(other, Compacted) for other in since):
-        raise Moved("the session was compacted by somebody else meanwhile; nothing was written")
+        raise Moved("the session was compacted by another writer meanwhile; nothing was written")
     return [event]
 
 
@@ -500,8 +506,8 @@ def free_key(state: JournalState, key: str, event: Event | None = None) -> str:
         if is_visible(state, state.keys[tried]):
             if event is not None and not is_same(state.facts[state.keys[tried]].event, event):
                 raise UsageError(
-                    f"the key {key.partition('/')[2]!r} was used before, for something else: a key"
-                    " names one message for ever, so give this one a key of its own"
+                    f"the key {key.partition('/')[2]!r} was used before, for something else: a "
+                    "key names one message for ever, so give this one another key"
                 )
             return ""
         number += 1

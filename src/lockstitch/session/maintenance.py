@@ -45,7 +45,7 @@ _TRIES = 1000
 
 
 class Removal(Struct, frozen=True):
-    """A session that goes, or went: its records, when it was changed last, and why."""
+    """A session that is or would be removed: its records, when it changed last, and why."""
 
     session: str
     records: int
@@ -89,7 +89,7 @@ def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Aud
         except Moved:
             continue  # somebody else wrote a line at the same moment
         return line
-    raise Moved("the store's audit went on again and again meanwhile; nothing was removed")
+    raise Moved("other writers keep adding to the store's audit; nothing was removed")
 
 
 def read_audit(backend: Backend) -> Iterator[Audited]:
@@ -152,7 +152,7 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Spared(Struct, frozen=True):
-    """A session that would have gone, and why it stays."""
+    """A session that was spared from removal, and why."""
 
     session: str
     reason: str
@@ -179,12 +179,12 @@ def rule_of(
 ) -> RetentionRule:
     """Make sense of what a caller wants; raises ``UsageError``."""
     if older_than is None and keep is None:
-        raise UsageError("say which sessions shall go: older_than=, keep=, or both")
+        raise UsageError("say which sessions should be deleted: older_than=, keep=, or both")
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
     if seconds is not None and not _is_number(seconds, int | float):
-        raise UsageError("older_than is a timedelta, or a number of seconds")
+        raise UsageError("older_than must be a timedelta, or a number of seconds")
     if keep is not None and not _is_number(keep, int):
-        raise UsageError("keep is a number of sessions, 0 or more")
+        raise UsageError("keep must be a number of sessions, 0 or more")
     return RetentionRule(seconds, keep, check_tags(tags), including_open)
 
 
@@ -235,11 +235,11 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
         return ""
     try:
         if may_be_thread(one.session) and begins_thread(backend.read(one.session, upto=1)):
-            return "it is a thread of LangGraph, and may wait for somebody"
+            return "it is a LangGraph thread, and may be waiting for somebody"
         seen = SessionView(backend, one.session)
         seen.refresh()
     except Damaged:
-        return "it cannot be read to the end: `lockstitch check` says why"
+        return "it cannot be read to the end: `lockstitch check` shows why"
     except Unreadable:
         return "it was removed meanwhile"
     state = seen.look(lambda state: turn_of(state.view).state)
@@ -261,7 +261,7 @@ def remove_planned(backend: Backend, removal: Removal, by: str | None = None) ->
     except Moved:
         return Spared(removal.session, "it was changed meanwhile")
     except Damaged:
-        return Spared(removal.session, "it is damaged: `lockstitch check` says where")
+        return Spared(removal.session, "it is damaged: `lockstitch check` shows where")
     except Unreadable:
         return Spared(removal.session, "it was removed meanwhile")
     return removal
@@ -281,7 +281,7 @@ def delete_with_reason(
 
 
 class Retention(Struct, frozen=True):
-    """What was removed, or would be, and what stays although the rule is for it."""
+    """The sessions that were or would be removed, and those spared although the rule applies."""
 
     removed: list[Removal]
     spared: list[Spared]
@@ -315,7 +315,7 @@ _ROOM = 16
 
 
 class Exchanged(Struct, frozen=True):
-    """A session that was put in the place of another one, which is called ``aside`` now."""
+    """A session that replaced another one, which is now called ``aside``."""
 
     session: str
     aside: str
@@ -327,7 +327,7 @@ def is_aside(session: str) -> bool:
 
 
 def read_salvage(backend: Backend, session: str) -> Salvage:
-    """Read all that can be read of a session, and say of each record what is known of it."""
+    """Read everything that can be read of a session, and report the condition of each record."""
     remains = backend.remains(session)
     records, notes = judge_remains(remains)
     lost = {
@@ -359,13 +359,13 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     """
     session = found.session
     if found.is_whole:
-        raise UsageError("every record is what was written; nothing to repair").about(
+        raise UsageError("every record is as it was written; there is nothing to repair").about(
             session=session
         )
     if (found.holes or found.lost) and is_thread(found):
         raise UsageError(
-            "it is a thread of LangGraph, and what is lost of it may be part of"
-            " every later checkpoint: restore a backup, or delete the thread"
+            "it is a LangGraph thread, and whatever is lost of it may be part of every later "
+            "checkpoint: restore a backup, or delete the thread"
         ).about(session=session)
     fresh = _named(session, "salvaged")
     entries = entries_of(backend, found)
@@ -379,8 +379,8 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     except (Unsure, Damaged) as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"it cannot be written anew where it is ({error.message_with_session}). Next:"
-            f" `lockstitch repair {url} -o NEW` writes all that can be read into a new store"
+            f"it cannot be rebuilt where it is ({error.message_with_session}). Next: `lockstitch "
+            f"repair {url} -o NEW` writes everything that can be read into a new store"
         ).about(session=session) from error
     return Exchanged(session, aside)
 
@@ -391,10 +391,10 @@ def is_thread(found: Salvage) -> bool:
 
 
 def undo_rewrite(backend: Backend, session: str) -> Exchanged:
-    """Take the last repair of a session back; what it has become is kept beside it."""
+    """Undo the last repair of a session; its later state is kept beside it."""
     last = _last(backend, session, "damaged")
     if not last:
-        raise UsageError("no repair is known that could be taken back").about(session=session)
+        raise UsageError("it has no repair that could be undone").about(session=session)
     aside = _free(backend, session, "repaired")
     backend.exchange(session, aside, f"{_named(session, 'damaged')}-{last}")
     return Exchanged(session, aside)

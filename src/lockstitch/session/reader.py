@@ -45,8 +45,8 @@ def advise_repair(backend: Backend, session: str) -> Iterator[None]:
     except Damaged as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"{error.message}. Next: `lockstitch repair {url} --session {session}` keeps all that"
-            " can be read, and the damaged session beside it"
+            f"{error.message}. Next: `lockstitch repair {url} --session {session}` keeps "
+            "everything that can be read, and the damaged session beside it"
         ).about(error.target, session) from error
 
 
@@ -54,9 +54,10 @@ LISTENING = 1.0
 
 
 class Note(Struct, frozen=True):
-    """A note of the caller's: its name, its value, when it was written, and its record's number.
+    """A note: its name, its value, when it was written, and its record's number.
 
-    ``at`` is milliseconds since 1970. ``is_rewound`` says that a rewind has left it behind.
+    ``at`` is milliseconds since 1970. ``is_rewound`` says that it was written before a rewind and
+    is no longer in the current line.
     """
 
     name: str
@@ -152,7 +153,7 @@ class SessionView:
         return self.fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
 
     def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
+        """Return the result of a call, decoded; None as long as there is none."""
         if not isinstance(call, Call):
             raise UsageError("output takes a call, one of session.calls")
         found = self.look(lambda state: state.view.calls.get(call.key))
@@ -164,7 +165,7 @@ class SessionView:
         if reply not in self._askings:
             fact = self.look(lambda state: state.facts.get(reply))
             if fact is None:
-                raise Unreadable(f"there is no reply at record {reply}").about(session=self.session)
+                raise Unreadable(f"record {reply} is not a reply").about(session=self.session)
             self._askings[reply] = call_requests_in(fact.event, self.payload(fact.event))
         found = self._askings[reply]
         if index >= len(found):
@@ -222,27 +223,27 @@ class SessionReadMixin:
 
     @property
     def seq(self) -> int:
-        """How many records there are, as far as it was read."""
+        """The number of records, as of the last read."""
         return self._view.head.seq
 
     @property
     def title(self) -> str:
-        """What the session is called, "" if nobody said so."""
+        """The session's title, "" if it has none."""
         return self._view.look(lambda state: about_from(state.described).title)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What the session belongs to, in order."""
+        """The session's tags, in order."""
         return self._view.look(lambda state: about_from(state.described).tags)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the caller keeps with the session."""
+        """The session's metadata, as the caller set it."""
         return self._view.look(lambda state: about_from(state.described).metadata)
 
     @property
     def state(self) -> JournalState:
-        """All that the journal adds up to."""
+        """The state that the journal's events add up to."""
         return self._view.state
 
     @property
@@ -251,15 +252,15 @@ class SessionReadMixin:
         return self._view.instructions
 
     def system(self, dialect: str) -> Any:
-        """Return what goes beside the messages: Anthropic's ``system``, Gemini's, Bedrock's.
+        """Return the instructions that go beside the messages: Anthropic's ``system`` and the like.
 
-        None if nothing was instructed, and where a request has it among its messages.
+        None if there are none, or if the dialect has them among its messages.
         """
         return beside(self._view.instructions, dialect)
 
     @property
     def items(self) -> list[journal.Item]:
-        """The conversation along the visible line: what was said, replied, and came late."""
+        """The current conversation: what was said, what was replied, and results that came late."""
         return self._view.look(lambda state: list(state.view.items))
 
     @property
@@ -274,22 +275,22 @@ class SessionReadMixin:
 
     @property
     def pending(self) -> list[Call]:
-        """The calls that nothing is known of and that wait for nobody: open, approved, started."""
+        """The calls without an outcome that nobody has to act on: open, approved, started."""
         return [call for call in self.calls if not call.outcome and call.status != "waiting"]
 
     @property
     def waiting(self) -> list[Call]:
-        """The calls that wait for somebody's approval."""
+        """The calls that are waiting for approval."""
         return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
 
     @property
     def expected(self) -> list[Call]:
-        """The calls whose results somebody else is going to deliver."""
+        """The calls whose results will be delivered from outside."""
         return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:
-        """The places to go back to, oldest first."""
+        """The checkpoints to go back to, oldest first."""
         return self._view.look(lambda state: list(state.view.checkpoints))
 
 
@@ -297,7 +298,7 @@ class SessionReads(SessionReadMixin):
     """What may take a look into the store besides, for programs that can wait for it."""
 
     def output(self, call: Call) -> Any:
-        """Return what a call gave, decoded; None while nothing is known of it."""
+        """Return the result of a call, decoded; None as long as there is none."""
         return self._view.output(call)
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
@@ -305,12 +306,12 @@ class SessionReads(SessionReadMixin):
         return self._view.notes(name, rewound=rewound)
 
     def usage(self) -> Usage:
-        """Add up what the replies cost, by what their providers said; see :class:`Usage`."""
+        """Add up what the replies cost, as their providers reported it; see :class:`Usage`."""
         return self._view.usage()
 
 
 class Reader(SessionReads):
-    """A session as it stood when it was last read; :meth:`refresh` reads on."""
+    """A session as of the last read; :meth:`refresh` reads what was added since."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._view = SessionView(backend, name)
@@ -329,7 +330,7 @@ class Reader(SessionReads):
         model: str | None = None,
         provider: str | None = None,
     ) -> list[Any]:
-        """Return the messages that the writer would send now, as far as it was read."""
+        """Return the messages that the writer would send now, as of the last read."""
         name = f"{dialect}:{profile}" if profile else dialect
         return self._view.request(name, model=model, provider=provider)
 
@@ -344,9 +345,9 @@ class Reader(SessionReads):
             yield from self.refresh()
 
     def listen(self, until: float | None) -> bool | None:
-        """Wait a moment: True if there are new records, False if the time is up, None if neither.
+        """Wait briefly: True if there are new records, False if the time is up, None if neither.
 
-        Short, so that Ctrl-C is heard on every system, and a task that was cancelled leaves no
+        It is short, so that Ctrl-C works on every system and a cancelled task does not leave a
         thread behind for long.
         """
         seen = self._view

@@ -79,8 +79,8 @@ LISTENING = 0.25
 class Session(SessionReads):
     """One conversation, open for writing; threads may share it.
 
-    When a method returns, what it was given is durable. Use it as a context manager: at
-    its end an open turn is left for later, or interrupted if an exception passes through.
+    When a method returns, what you passed to it is durable. Use it as a context manager: at its end
+    an open turn is left for later, or interrupted if an exception passes through.
     """
 
     def __init__(
@@ -149,14 +149,14 @@ class Session(SessionReads):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, if it ended properly."""
+        """What the last writer left when it died; empty, and false, after a clean end."""
         return self._recovered
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        """Say something as the user: a text, or content blocks as ``dialect`` spells them.
+        """Say something as the user: a string, or content blocks in the form of ``dialect``.
 
-        With the same ``key`` it is said once, however often this is called. You may call this
-        while tools run: on the wire the message comes after their results.
+        With the same ``key`` it is added once, however often you call this. You may call this while
+        tools run: in the request, the message comes after their results.
         """
         said = Said(payload=said_payload(content, dialect), dialect=dialect)
         if key is None:
@@ -173,12 +173,13 @@ class Session(SessionReads):
     def instruct(self, text: str, *, role: Role = "system") -> None:
         """Give the model instructions before the conversation, as system or developer.
 
-        It replaces what the same role said before, from now on. Saying the same again changes
-        nothing, so a program may do it at every start. Where the dialect has a place for it among
-        the messages, ``request`` puts it first; otherwise :meth:`system` returns it.
+        From now on it replaces the earlier instructions of the same role. Repeating the same
+        instructions changes nothing, so a program may do it at every start. Where the dialect has a
+        place for it among the messages, ``request`` puts it first; otherwise :meth:`system` returns
+        it.
         """
         if role not in ROLES or not isinstance(text, str):
-            raise UsageError("instructions are a text of the system or the developer")
+            raise UsageError("instructions must be a text from the system or the developer")
         if self._writer.instructions.get(role, "") != text:
             self._writer.add(Instructed(payload=text_payload(text), role=role))
 
@@ -191,9 +192,10 @@ class Session(SessionReads):
         model: str | None = None,
         key: str | None = None,
     ) -> Turn:
-        """Keep a model's reply: an SDK's response object, its dict, or its JSON as it came.
+        """Record a model's reply: an SDK's response object, its dict, or its raw JSON.
 
-        Returns the turn with the calls it asked for; a reply that asks for none ends the turn.
+        Returns the turn with the calls that the reply asks for; a reply without calls ends the
+        turn.
         """
         likely = self._writer.dialect
         event = reply_event(reply, dialect, provider=provider, model=model, likely=likely)
@@ -210,9 +212,9 @@ class Session(SessionReads):
         model: str | None = None,
         key: str | None = None,
     ) -> Stream:
-        """Keep a reply while it comes: ``with session.stream(client.messages.stream(…)) as s``.
+        """Record a reply as it arrives: ``with session.stream(client.messages.stream(…)) as s``.
 
-        ``source`` is an SDK's stream, the manager of one, or any iterator of its events.
+        ``source`` is an SDK's stream, its context manager, or any iterator of its events.
         """
         recorder = StreamRecorder(
             self._writer, self, dialect, provider=provider, model=model, key=key
@@ -232,11 +234,11 @@ class Session(SessionReads):
     ) -> list[Any]:
         """Return the messages to send now, valid in ``dialect`` at every moment.
 
-        A call that runs, waits or never started is answered on the wire only, so that the model
-        knows where it stands. ``provider`` and ``model`` say who is asked, if not who was before.
-        Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with the same
-        ``summarize`` and the same options, and never longer than ``deadline`` seconds. A budget
-        that nothing can meet gets the shortest there can be.
+        A call that is running, is waiting or never started is answered only in the request, so that
+        the model knows its state. ``provider`` and ``model`` name who is asked, if that has
+        changed. Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with
+        the same ``summarize`` and the same options, and never longer than ``deadline`` seconds. If
+        nothing can meet the budget, the shortest possible request is returned.
         """
         name = f"{dialect}:{profile}" if profile else dialect
         settings = compact_settings(budget, dialect, options)
@@ -279,10 +281,10 @@ class Session(SessionReads):
     ) -> list[Call]:
         """Run what the model asked for, in parallel threads; returns the calls with their outcomes.
 
-        Runs the calls of the last reply that never started, and every call that was approved.
-        Each start is durable before its tool runs, each outcome as soon as it exists. ``timeout``
-        is in seconds for every call; ``approve``, or a function of the call, makes calls wait for
-        approval instead; a set ``abort`` breaks the turn off, as Ctrl-C does.
+        Runs the calls of the last reply that never started, and every approved call. Each start is
+        durable before its tool runs, each outcome as soon as it exists. ``timeout`` is in seconds
+        per call; ``approve``, true or a function of the call, makes calls wait for approval
+        instead; setting ``abort`` interrupts the turn, as Ctrl-C does.
         """
         run = self._tool_run(tools, timeout, max_parallel, can_await=False)
         for candidate, answer in run.questions(approve):
@@ -355,14 +357,14 @@ class Session(SessionReads):
                 child.close()
 
     def interrupt(self, reason: str = "user") -> Turn:
-        """End the turn now: every call that waits for nobody gets an outcome at once."""
+        """End the turn now: every call that is not waiting gets an outcome at once."""
         self._interrupt_children(reason)
         self._writer.decide(lambda state: decisions.interrupt(state, reason, self._live()))
         self._stop()
         return self.turn
 
     def resume(self) -> Turn:
-        """Continue the turn that was interrupted, without a new message; else change nothing.
+        """Continue the interrupted turn without a new message; if there is none, change nothing.
 
         The outcomes of its calls stay as they are: the model is asked what to do.
         """
@@ -377,11 +379,11 @@ class Session(SessionReads):
             one.stop()
 
     def approve(self, call: Call | str) -> Call:
-        """Let a waiting call run with the next ``run_tools``; the call, or an id only it has."""
+        """Let a waiting call run at the next ``run_tools``; pass the call or an id only it has."""
         return self._answer(call, None, allow=True)
 
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a waiting call; the model learns it, with the reason."""
+        """Refuse a waiting call; the model is told, with the reason."""
         return self._answer(call, reason, allow=False)
 
     def _answer(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
@@ -396,18 +398,18 @@ class Session(SessionReads):
         return self._writer.look(lambda state: self._writer.call(state.view.calls[found[0]]))
 
     def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        """Deliver a call's result that came from elsewhere: a value, ``Result`` or exception.
+        """Deliver a call's result from outside: a value, ``Result`` or exception.
 
-        The call is named by itself, by its ``effect``, or by an id that no other call has. The
-        same ``key`` again changes nothing. ``store.deliver``, or ``store.async_deliver``, does it
-        without holding the session.
+        Pass the call itself, its ``effect``, or an id that no other call has. The same ``key``
+        again changes nothing. ``store.deliver`` and ``store.async_deliver`` do the same without
+        holding the session.
         """
         event, name = self._writer.look(lambda state: delivered_outcome(state, call, result, key))
         self._writer.add(event, key=name)
         return self.turn
 
     def wait(self, timeout: float | None = None) -> Turn:
-        """Wait as long as everything left waits for a result from elsewhere or an approval.
+        """Wait while everything left is waiting for a result from outside or an approval.
 
         Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
         """
@@ -427,9 +429,9 @@ class Session(SessionReads):
         return None
 
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        """Keep something that no model sees; returns the record's number."""
+        """Store a note that no model sees; returns the record's number."""
         if not name or name in decisions.RESERVED:
-            raise UsageError(f"a note has a name, other than {' and '.join(decisions.RESERVED)}")
+            raise UsageError(f"a note needs a name, other than {' and '.join(decisions.RESERVED)}")
         event = Noted(name=name, payload=json_payload(value))
         added = self._writer.add(event, key=named_key("note", key))
         return added[0].seq if added else self.seq
@@ -440,26 +442,26 @@ class Session(SessionReads):
         tags: Iterable[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> About:
-        """Set title, tags and metadata; what is not given stays as it is.
+        """Set title, tags and metadata; whatever you leave out stays as it is.
 
-        ``title`` is one line, ``tags`` and ``metadata`` take the place of all there were: "", []
-        and {} take them away. A listing shows them without opening the session, and a rewind
-        does not take them back.
+        ``title`` is one line; ``tags`` and ``metadata`` replace all earlier ones; "", [] and {}
+        remove them. A listing shows them without opening the session, and a rewind does not undo
+        them.
         """
         checked = None if tags is None else check_tags(tags)
         self._writer.decide(lambda state: decisions.describe(state, title, checked, metadata))
         return self._writer.look(lambda state: about_from(state.described))
 
     def checkpoint(self, label: str) -> int:
-        """Name this place, to go back to it; returns the record's number."""
+        """Add a checkpoint here, to go back to; returns the record's number."""
         if not label:
-            raise UsageError("a checkpoint has a label")
+            raise UsageError("a checkpoint needs a label")
         return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        """Continue from an earlier place: a checkpoint, its label, or a record's number.
+        """Continue from an earlier point: a checkpoint, its label, or a record's number.
 
-        Nothing is deleted, and :meth:`undo_rewind` takes it back.
+        Nothing is deleted, and :meth:`undo_rewind` undoes it.
         """
         return self._rewind(
             lambda state: [Rewound(to=decisions.find_place(state, to), reason=reason)]
@@ -491,19 +493,20 @@ class Session(SessionReads):
         dialect: str | None = None,
         **options: Unpack[CompactOptions],
     ) -> Compaction:
-        """Make what is sent shorter, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
+        """Shorten what is sent, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
 
         Old results are shortened first; if that is not enough, ``summarize``, a function from a
-        prompt to a text, sums the beginning up; without one, or when it fails, a digest of what
-        was said and done stands in. The session can be used meanwhile. Nothing is deleted:
-        :meth:`uncompact` takes it back. Raises ``Unmet`` if the budget cannot be met, and
-        ``Moved`` if the session was rewound or compacted meanwhile; it is as before then.
+        prompt to a text, summarizes the beginning; without one, or if it fails, a digest of what
+        was said and done is used. The session can be used meanwhile. Nothing is deleted:
+        :meth:`uncompact` undoes it. Raises ``Unmet`` if the budget cannot be met, and ``Moved``
+        if the session was rewound or compacted meanwhile; either way the session is as before.
 
-        A ``summarize`` that failed is left alone for a while, longer each time, and a digest stands
-        in at once; ``unasked`` of what is given back says so. ``deadline`` is how many seconds
-        asking may take in all (60), ``call_timeout`` those for each question, ``counter`` counts
-        tokens, ``window`` is how many of them ``summarize`` takes at once, ``on_progress`` hears
-        how far it is, and ``ignore_pause`` asks whatever failed before.
+        A ``summarize`` that failed is not called for a while, longer each time, and a digest is
+        used at once; ``unasked`` of the returned value says so. ``deadline`` is the total number of
+        seconds for ``summarize`` (60), ``call_timeout`` the number for each call, ``counter``
+        counts tokens, ``window`` is how many tokens ``summarize`` accepts at once, ``on_progress``
+        is called with the progress, and ``ignore_pause`` calls ``summarize`` even if it failed
+        before.
         """
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
         return drive(self._compact_actions(summarize, settings), perform)
@@ -583,5 +586,5 @@ _OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValue
 def check_wait(seconds: object) -> float:
     """Return a number of seconds to wait if it is one."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise UsageError("wait is a number of seconds")
+        raise UsageError("wait must be a number of seconds")
     return seconds

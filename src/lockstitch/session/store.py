@@ -68,10 +68,10 @@ class Store:
         return self._backend.url
 
     def session(self, name: str, *, wait: float = 0.0, create: bool = True) -> Session:
-        """Open a session for writing; calls that a crash left open get their outcome.
+        """Open a session for writing; calls that a crash left open get an outcome.
 
         Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and, without
-        ``create``, ``Unreadable`` if there is none.
+        ``create``, ``Unreadable`` if it does not exist.
         """
         refuse_internal(name)
         return Session(self._backend, name, wait=wait, create=create)
@@ -90,8 +90,9 @@ class Store:
     def child(self, call: CurrentCall, *, wait: float = 0.0) -> Session:
         """Open the session that belongs to a call: ``store.child(lockstitch.current_call())``.
 
-        For a tool that is an agent itself. Its name is the parent's with the call's place, so the
-        tool, run again after a crash, goes on in the same one (declare it ``repeatable``).
+        This is for a tool that is itself an agent. Its name is the parent's plus the place of the
+        call, so if the tool runs again after a crash, it continues in the same session (declare it
+        ``repeatable``).
         """
         parent = Parent(call.session, *call.key)
         return Session(self._backend, parent.child, wait=wait, parent=parent)
@@ -104,7 +105,7 @@ class Store:
         return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
     def read(self, name: str) -> Reader:
-        """Open a session for reading only, whoever writes it; raises ``Unreadable`` if missing."""
+        """Open a session for reading, whoever writes it; raises ``Unreadable`` if missing."""
         refuse_internal(name)
         return Reader(self._backend, name)
 
@@ -116,10 +117,10 @@ class Store:
         return await open_reader(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Checkpoint | str | int | None = None) -> Head:
-        """Copy a session up to a place into a new one, all of it or none; returns where that ends.
+        """Copy a session up to some point into a new one; returns the number of its last record.
 
-        ``at`` is a checkpoint, its label or a record's number, and by default the end. Nobody has
-        to stop writing the old one. The same fork again is done already.
+        ``at`` is a checkpoint, its label or a record's number; the default is the end. The old
+        session may be in use. Repeating the same fork changes nothing.
         """
         for one in (name, new_name):
             refuse_internal(one)
@@ -128,50 +129,50 @@ class Store:
     def import_messages(
         self, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
     ) -> Taken:
-        """Make a new session of a message list, from any framework, or of a request's body.
+        """Create a session from a message list of any framework, or from a request body.
 
-        What is broken in it is healed, as :func:`lockstitch.heal` does, and the first record, a
-        note called ``imported``, keeps the list as it was. Calls at the end without a result are
-        left open with an unknown outcome. The same list again is done already; raises ``Held`` if
-        the name is another session's.
+        Whatever is broken is healed, as by :func:`lockstitch.heal`, and the first record, a note
+        called ``imported``, keeps the original list. Calls at the end without a result are
+        left open with an unknown outcome. Repeating the same import changes nothing; raises
+        ``Held`` if a different session has that name.
         """
         return import_messages(self._backend, name, messages, dialect, system)
 
     def deliver(
         self, session: str, call: Call | str, result: Any, *, key: str | None = None
     ) -> bool:
-        """Hand in a result from outside, whoever holds the session; returns whether it is new.
+        """Deliver a result from outside, whoever holds the session; returns whether it is new.
 
-        ``call`` is what the tool was given as ``current_call().effect``, the call itself, or an
-        id that no other call of the session has; ``result`` is a value, ``Result`` or an
-        exception. The same again, known by ``key`` or else by the call, is delivered already.
-        A session that waits for it is woken, and one that is not open has it when it is opened.
+        ``call`` is the tool's ``current_call().effect``, the call itself, or an id that no other
+        call of the session has; ``result`` is a value, a ``Result`` or an exception. Delivering the
+        same result again, by its ``key`` or else by the call, changes nothing. A session that is
+        waiting for it wakes up; one that is not open finds it when it is opened.
         """
         return deliver(self._backend, session, call, result, key=key)
 
     async def async_deliver(
         self, session: str, call: Call | str, result: Any, *, key: str | None = None
     ) -> bool:
-        """Hand in a result as :meth:`deliver` does, from asyncio or trio."""
+        """Deliver a result as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
             from lockstitch.session.async_session import run_to_end  # noqa: PLC0415 - anyio is an extra
         return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
-        """Copy a session into another store as it is: keys, times, large values, what it is called.
+        """Copy a session unchanged into another store: records, large values, title and tags.
 
-        All of it or nothing, and verified; the same copy again is done already, also when it went
-        on since. Nobody has to stop writing the session. Raises ``Held`` if the other store has
-        another one of that name.
+        It is copied completely or not at all, and verified; repeating the copy changes nothing,
+        even if the copy was continued since. The session may be in use. Raises ``Held`` if the
+        other store has a different session of that name.
         """
         return copy_session(self._backend, name, to._backend, new_name)
 
     def delete(self, name: str, *, wait: float = 0.0, reason: str | None = None) -> Deleted:
-        """Remove a session for good: its records, and large values that no other session names.
+        """Delete a session for good: its records, and large values that no other session uses.
 
         Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and
-        ``Unreadable`` if there is none. :meth:`vacuum` clears what the files may still hold of it.
-        With a ``reason`` its name stays in the store's :meth:`audit`.
+        ``Unreadable`` if it does not exist. :meth:`vacuum` erases what the files may still hold of
+        it. With a ``reason`` its name stays in the store's :meth:`audit`.
         """
         refuse_internal(name)
         return delete_with_reason(self._backend, name, check_wait(wait), reason)
@@ -186,27 +187,27 @@ class Store:
         dry_run: bool = False,
         by: str | None = None,
     ) -> Retention:
-        """Remove sessions not changed for so long, and all but the ``keep`` changed last.
+        """Delete sessions not changed for that long, and all but the ``keep`` that changed last.
 
-        Either rule is enough to remove a session; of ``tags`` it must have every one to be looked
-        at. One that somebody holds stays, and so does one whose turn is open or waits, unless
-        ``including_open`` says otherwise. Everything that is removed is written down first, see
-        :meth:`audit`; ``by`` is who did it, if not this user and process. With ``dry_run`` nothing
-        is removed, and what would be is returned.
+        Either rule is enough for a session to be deleted; with ``tags``, only sessions that have
+        all of them are considered. A session that a program holds stays, and so does one whose turn
+        is open or waiting, unless ``including_open`` is true. Everything that is removed is written
+        down first, see :meth:`audit`; ``by`` is who did it, if not this user and process. With
+        ``dry_run`` nothing is deleted; the plan is returned.
         """
         rule = rule_of(older_than, keep, tags, including_open=including_open)
         return apply_retention(self._backend, rule, dry_run=dry_run, by=by)
 
     def audit(self) -> Iterator[Audited]:
-        """Return the removals that were written down, oldest first."""
+        """Return the recorded deletions, oldest first."""
         return read_audit(self._backend)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Free the space of what was removed, and leave nothing of it in the files.
+        """Free the space of deleted sessions, and erase them from the files.
 
-        Returns how many bytes were freed, as far as that is known here. Sessions can be used
-        meanwhile, but a large store may make their writers wait. Raises ``Busy`` if others have
-        the store in hand for longer than ``wait`` seconds.
+        Returns how many bytes were freed, as far as that is known. Sessions can be used meanwhile,
+        but a large store may make their writers wait. Raises ``Busy`` if other programs keep the
+        store locked for longer than ``wait`` seconds.
         """
         return self._backend.vacuum(wait=check_wait(wait))
 
@@ -223,26 +224,26 @@ class Store:
         """List sessions by ``name``, or by when they were ``changed``, newest first.
 
         For the next page pass the last session of this one as ``after``, or its ``cursor``, which
-        is a text. ``tag`` and ``title`` (a part of it, in any case) choose sessions by how they
-        were described, and ``changed_after`` by the time of their last record: a date, or
-        milliseconds since 1970.
+        is a string. ``tag`` and ``title`` (part of it, ignoring case) select sessions by their
+        description, and ``changed_after`` by the time of their last record: a date, or milliseconds
+        since 1970.
         """
         listing = listing_of(order, after, tag, changed_after)
         return list_sessions(self._backend, listing, title, limit)
 
     def search(self, words: str, *, limit: int | None = None, tag: str = "") -> Iterator[Match]:
-        """Find records by what was said: all of the words, in any case, in one record.
+        """Find records by what was said: all of the words in one record, ignoring case.
 
-        What users, models and tools said is looked at, those sessions first that were changed
-        last, what was rewound included. It is read as it goes, one record at a time.
+        Searches what users, models and tools said, most recently changed sessions first, including
+        turns that were rewound. Records are read one at a time, as the result is iterated.
         """
         return search_store(self._backend, words, limit, Listing(newest=True, tag=tag))
 
     def salvage(self, name: str) -> Salvage:
-        """Read all that can be read of a damaged session, also behind the damage.
+        """Read everything that can be read of a damaged session, even after the damage.
 
-        It says of each record whether it is what was written. Nothing is changed: `lockstitch
-        repair`, or :func:`lockstitch.stored.repair`, writes the session anew.
+        The result says of each record whether it is as it was written. Nothing is changed:
+        `lockstitch repair`, or :func:`lockstitch.stored.repair`, rebuilds the session.
         """
         return read_salvage(self._backend, name)
 

@@ -30,7 +30,7 @@ from lockstitch.session.decisions import Call, Candidate, Key
 from lockstitch.session.replies import content_payload
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
-_TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
+_TOOLS = "tools must be a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
 # How often a store that is busy, and says that nothing was written, is asked again.
 PATIENCE = 10
@@ -45,8 +45,8 @@ class Tool:
     """A function that a model may call, with its properties.
 
     ``repeatable``: running it again after a crash does no harm; it gets the same idempotency key
-    (``current_call().effect``). ``timeout``: seconds, in place of the one for all tools.
-    ``approve``: true, or a function of the call that says so, if somebody has to agree first.
+    (``current_call().effect``). ``timeout``: seconds, instead of the one for all tools.
+    ``approve``: true, or a function of the call that returns true, if somebody has to agree first.
     """
 
     function: Callable[..., Any]
@@ -65,7 +65,7 @@ class Tool:
 class Result:
     """What a tool returns if a plain value is not enough: content blocks, or a failure.
 
-    ``content`` is a text, or content as ``dialect`` spells it in a tool's result.
+    ``content`` is a string, or the content of a tool result in the form of ``dialect``.
     """
 
     content: Any
@@ -79,16 +79,16 @@ class Result:
 class Later:
     """What a tool returns when its result will come from elsewhere, in a minute or in a week.
 
-    The call waits, also over restarts, for ``store.deliver(session, effect, result)``.
+    The call waits, across restarts, for ``store.deliver(session, effect, result)``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentCall:
-    """The call that a running tool serves.
+    """The call that the running tool answers.
 
     ``effect`` is the same for every attempt: pass it on as an idempotency key. ``abort`` is set
-    when nobody waits for the result any more.
+    when nobody is waiting for the result any longer.
     """
 
     id: str
@@ -102,7 +102,7 @@ class CurrentCall:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from every other call of its session."""
+        """What distinguishes it from every other call of its session."""
         return self.reply, self.index
 
 
@@ -110,11 +110,13 @@ CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
 
 
 def current_call() -> CurrentCall:
-    """Return the call that the running tool serves; raises ``UsageError`` outside a tool."""
+    """Return the call that the running tool answers; raises ``UsageError`` outside a tool."""
     try:
         return CURRENT.get()
     except LookupError:
-        raise UsageError("no tool is running here: ask inside a function of run_tools") from None
+        raise UsageError(
+            "no tool is running here: call this inside a function of run_tools"
+        ) from None
 
 
 def read_tools(
@@ -140,7 +142,7 @@ def read_tools(
 def check_timeout(seconds: object) -> float:
     """Return a timeout if it is a number of seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise UsageError("a timeout is a number of seconds above 0")
+        raise UsageError("a timeout must be a number of seconds above 0")
     return float(seconds)
 
 
@@ -165,7 +167,9 @@ class ToolJob(Struct):
                 close = getattr(value, "close", None)
                 if callable(close):
                     close()
-                value = UsageError("the tool gave something to await: declare it with async def")
+                value = UsageError(
+                    "the tool returned something to await: declare it with async def"
+                )
             return self._outcome(value)
         except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
             return self._outcome(error)
@@ -246,7 +250,7 @@ class ToolRun:
         interrupt_children: Callable[[str], None] = lambda _: None,
     ) -> None:
         if max_parallel is not None and max_parallel < 1:
-            raise UsageError("max_parallel is 1 or more")
+            raise UsageError("max_parallel must be 1 or more")
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None
@@ -442,7 +446,7 @@ class ToolRun:
 
 
 class Abort(Protocol):
-    """Anything that can be asked whether it is set: an event of threading, asyncio or anyio."""
+    """Anything with ``is_set()``: an event of threading, asyncio or anyio."""
 
     def is_set(self) -> bool:
         """Whether to stop."""

@@ -42,11 +42,11 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def handle_sigterm() -> None:
-    """Let SIGTERM end this program in order, as Ctrl-C does, with exit status 143.
+    """Make SIGTERM end this program cleanly, as Ctrl-C does, with exit status 143.
 
-    The abort signal of tools that run is set, every call has an outcome, and leases are given back.
-    But nobody said that the turn should end: it stays open, and the same program goes on with it
-    when it is started again. For synchronous programs and asyncio; call it in the main thread.
+    The abort signal of running tools is set, every call gets an outcome, and leases are released.
+    Since nobody asked for the turn to end, it stays open, and the same program continues it when it
+    is started again. For synchronous programs and asyncio; call it in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("handle_sigterm() sets a signal handler: call it in the main thread")
@@ -134,7 +134,7 @@ def named_key(kind: str, key: str | None) -> str:
     if key is None:
         return ""
     if len(check_key(key)) > _LONGEST_KEY:
-        raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
+        raise UsageError(f"a key may have at most {_LONGEST_KEY} characters here")
     return f"{kind}/{key}"
 
 
@@ -197,8 +197,8 @@ class SessionWriter(SessionView):
     def _entries(self, decide: Decide, key: str, state: JournalState) -> list[JournalEntry]:
         if self._broken is not None:
             raise type(self._broken)(
-                f"nothing more can be written here ({self._broken.message});"
-                " open it again: what was acknowledged is there, and a key is never kept twice"
+                f"nothing more can be written here ({self._broken.message}); open it again: what "
+                "was acknowledged is there, and a key is never kept twice"
             ).about(session=self.session)
         events = decide(state)
         first = free_key(state, key, events[0] if events else None) if key else new_name()

@@ -37,11 +37,11 @@ def compact(  # noqa: PLR0913 - options, all by name
 ) -> Shorter:
     """Make a session shorter where it is, as its program does, with a backup.
 
-    ``summarize`` is a function from a prompt to a summary; without it, and when it fails, a digest
-    of what was said and done stands in. Raises ``Unmet`` if ``budget`` tokens, or ``most_bytes``
-    bytes, cannot be met, and ``Conflict`` if it cannot be written safely; nothing is written then.
-    A session in a Lockstitch store is compacted by one more record. The options are those
-    of ``Session.compact`` that make sense for both.
+    ``summarize`` is a function from a prompt to a summary; without it, or if it fails, a digest of
+    what was said and done is used. Raises ``Unmet`` if ``budget`` tokens or ``most_bytes`` bytes
+    cannot be met, and ``Conflict`` if it cannot be written safely; then nothing is written. In a
+    Lockstitch store, the compaction is one more record. The options are those of
+    ``Session.compact`` that make sense for both.
     """
     if isinstance(source, str):
         if may_be(source) and place_of(source):
@@ -82,21 +82,21 @@ def plan_compaction(
 
 
 def preview_compaction(session: Opened, made: Condensed) -> Shorter:
-    """Return what a compaction would come to, without writing it."""
+    """Return the outcome of a compaction, without writing it."""
     changes = list(made.draft.repaired.changes) if made.changed else []
     report = session.source.describe(session.transcript)
     return Shorter(report, made.left.done, made.left.turns, changes)
 
 
 def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
-    """Write a compaction, with its backup; Conflict if the session has gone on since."""
+    """Write a compaction, with its backup; raises Conflict if the session was continued since."""
     done = preview_compaction(session, made)
     if not made.changed or session.before is None:
         return done
     before = session.before
     if snapshot(before.path).digest != before.digest:
         raise Conflict(
-            "this session has gone on since it was read; nothing was written: read it again"
+            "this session was continued since it was read; nothing was written: read it again"
         )
     data = file_bytes(made.after)
     plan = structs.replace(

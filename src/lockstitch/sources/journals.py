@@ -44,12 +44,12 @@ _SHOWN = 3
 
 
 class Journal(Struct):
-    """One session as it was read: its records, and what they add up to.
+    """One session as it was read: its records, and the state they add up to.
 
     ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
-    is, or what is missing: then the records are those that can be read, with a note in the place
-    of each one that cannot. In a thread of LangGraph, ``thread`` is the conversation of its last
-    checkpoint, and the state is made of it, up to the first damage.
+    is, or what is missing; then the records are those that can be read, with a note in place of
+    each one that cannot. For a LangGraph thread, ``thread`` is the conversation of its last
+    checkpoint, and the state is computed from it, up to the first damage.
     """
 
     session: str
@@ -63,7 +63,7 @@ class Journal(Struct):
 
     @property
     def view(self) -> JournalView:
-        """The conversation along the visible line."""
+        """The conversation in the current line."""
         return self.state.view
 
     @property
@@ -76,7 +76,7 @@ class Journal(Struct):
 
     @property
     def turns(self) -> int:
-        """How many turns the conversation has."""
+        """The number of turns in the conversation."""
         items = [item for item in self.view.items if isinstance(item, Spoken | ModelReply)]
         before = [None, *items]
         return sum(
@@ -85,11 +85,11 @@ class Journal(Struct):
         )
 
     def line(self) -> list[Fact]:
-        """Return the facts of the visible line, oldest first."""
+        """Return the facts of the current line, oldest first."""
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
-        """Return the messages of the request that the session makes; of a thread, those it has."""
+        """Return the messages of the request that the session gives; for a thread, its messages."""
         if self.thread is not None and dialect in {None, LANGCHAIN}:
             return list(self.thread.messages)
         if not self.view.items and self.view.summary is None:
@@ -97,7 +97,7 @@ class Journal(Struct):
         return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
 
     def value(self, event: Event) -> Any:
-        """Decode what an event carries; None for nothing, and for what cannot be read."""
+        """Decode the payload of an event; None if there is none, or if it cannot be read."""
         raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
         try:
             return value_of(raw, inner=isinstance(event, Replied | Partial))
@@ -114,7 +114,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
 
 
 def read(target: str, session: str | None = None) -> Journal:
-    """Read one session, as far as it is whole; the only one of a store needs no name."""
+    """Read one session, as far as it is undamaged; the only one of a store needs no name."""
     backend, place = open_store(target)
     with backend:
         name = choose_session(backend, session or place.session)
@@ -210,14 +210,14 @@ class Copied(Struct, frozen=True):
 
 
 def salvage_session(target: str, session: str | None = None) -> Salvage:
-    """Read all that can be read of a session, and say of each record what is known of it."""
+    """Read everything that can be read of a session, and report the condition of each record."""
     backend, place = open_store(target)
     with backend:
         return maintenance.read_salvage(backend, choose_session(backend, session or place.session))
 
 
 def find_damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
-    """Find the damaged sessions of a store, or the one named if it is; those put aside are not."""
+    """Find the damaged sessions of a store, or the named one; not those that a repair kept."""
     backend, place = open_store(target)
     name = session or place.session
     with backend:
@@ -240,24 +240,24 @@ def _is_whole(backend: Backend, session: str) -> bool:
 
 
 def repair_store(target: str, session: str | None = None) -> Exchanged:
-    """Write a damaged session anew from what can be read of it; the damaged one is kept beside it.
+    """Rebuild a damaged session from what can be read of it; the damaged one is kept beside it.
 
-    Where a record is lost, a note stands in its place and keeps what is left of it. Raises
-    ``UsageError`` if nothing is damaged, ``Held`` if somebody writes the session.
+    A lost record is replaced by a note that keeps what is left of it. Raises ``UsageError`` if
+    nothing is damaged, ``Held`` if the session has a writer.
     """
     with _writing(target, session) as (backend, name):
         return maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, name))
 
 
 def can_undo(target: str) -> bool:
-    """Whether a store holds a session that a repair put aside."""
+    """Whether a store holds a damaged session that a repair kept."""
     backend, _ = open_store(target)
     with backend:
         return any(is_aside(one.session) for one in backend.sessions())
 
 
 def undo_store(target: str, session: str | None = None) -> Exchanged:
-    """Take the last repair of a session back; what it has become is kept beside it."""
+    """Undo the last repair of a session; its later state is kept beside it."""
     with _writing(target, session) as (backend, name):
         return maintenance.undo_rewrite(backend, name)
 
@@ -283,7 +283,7 @@ def copy_store(target: str, url: str) -> Iterator[Copied]:
     backend, _ = open_store(target)
     with backend, open_backend(url) as other:
         if next(iter(other.sessions(limit=1)), None) is not None:
-            raise UsageError("the store to write to holds sessions already: name a new one")
+            raise UsageError("the store to write to already holds sessions: name a new one")
         for one in backend.sessions():
             found = maintenance.read_salvage(backend, one.session)
             entries = maintenance.entries_of(backend, found)
@@ -309,7 +309,7 @@ def findings_of(found: Salvage) -> list[Finding]:
             message = f"{message}: {one.why}"
         made.append(new_finding(DAMAGED, place, message, severity, fixable=is_fixable))
     for name, numbers in found.lost.items():
-        message = f"the large value {name} is gone or is not what was written (checksum)"
+        message = f"the large value {name} is missing or is not what was written (checksum)"
         made.append(new_finding(DAMAGED, str(numbers[0]), message, severity, fixable=is_fixable))
     made += [
         new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
@@ -323,13 +323,13 @@ def summary_of(found: Salvage) -> str:
     unproven = sum(one.proof == "unproven" for one in found.records)
     lost = sum(one.count for one in found.holes)
     restored = sum(one.proof == "restored" for one in found.records)
-    parts = [f"{whole} records are what was written"]
+    parts = [f"{whole} records are as they were written"]
     if found.behind:
         parts.append(f"{found.behind} of them after the damage")
     if restored:
-        parts.append(f"{restored} put right again")
+        parts.append(f"{restored} restored")
     if unproven:
-        parts.append(f"{unproven} more can be read and not be proven")
+        parts.append(f"{unproven} more can be read but not verified")
     if lost:
         parts.append(f"{lost} lost")
     if found.lost:
@@ -338,8 +338,8 @@ def summary_of(found: Salvage) -> str:
 
 
 _WORDS = {
-    "restored": "is not what was written, and can be put right",
-    "unproven": "can be read, and not be proven",
+    "restored": "is not what was written, and can be restored",
+    "unproven": "can be read, but not verified",
     "damaged": "is not what was written (checksum)",
     "missing": "is missing",
 }
@@ -353,10 +353,10 @@ def check_store(
     model: str | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Report]:
-    """Verify a store, or one session of it: every byte, and the request that each session makes.
+    """Verify a store, or one session of it: every byte, and the request that each session gives.
 
-    What is wrong with no session in particular is a report without a session. ``advance`` gets
-    the number of records as they are done. Nothing is changed, and no writer is waited for.
+    A problem of no particular session is a report without a session. ``advance`` is called with the
+    number of records as they are checked. It changes nothing and waits for no writer.
     """
     backend, place = open_store(target)
     name = public(target)
@@ -425,7 +425,7 @@ def _judge(
         if salvage.is_whole:
             report.findings = [damage(fault.seq, fault.message) for fault in faults]
         else:
-            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps all that can be read"
+            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps everything that can be read"
             report.notes.append(kept)
             report.findings = findings_of(salvage)
     report.records, report.reachable = len(journal.records), journal.turns

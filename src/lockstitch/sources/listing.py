@@ -55,11 +55,11 @@ Key = tuple[str, str | None]
 
 
 class SessionSummary(Struct):
-    """What a list of sessions says of one.
+    """What a list of sessions shows about one of them.
 
     ``title`` is its title or its first words on one line; ``level`` is one of the words above, or
-    empty before a check, and ``state`` says what is wrong. ``words`` resume it, in its own
-    folder if it ``is_local``; none if no program does.
+    empty before a check, and ``state`` says what is wrong. ``words`` is the command that resumes
+    it, in its own folder if it ``is_local``; empty if no program does.
     """
 
     target: str
@@ -88,7 +88,7 @@ class SessionSummary(Struct):
         return ago(now - self.updated) if self.updated else ""
 
     def resume_line(self, here: str = "") -> str:
-        """Return the line that resumes the session from a folder; empty if there is none."""
+        """Return the command that resumes the session from a folder; empty if there is none."""
         return resume_line(self.words, self.project if self.is_local else None, here)
 
 
@@ -246,9 +246,9 @@ _DOCUMENT = 1 << 22
 def summarize_files(
     paths: Iterable[str], *, environ: Mapping[str, str] | None = None
 ) -> Iterator[SessionSummary]:
-    """Return the sessions in some files, not checked, the one that was used last first.
+    """Return the sessions in some files, unchecked, most recently used first.
 
-    Each file is read when its turn comes, so that the first ones are there at once.
+    Files are read one by one, so the first sessions are available at once.
     """
     where = os.environ if environ is None else environ
     known: list[tuple[float, str, SessionSummary | None]] = []
@@ -297,7 +297,7 @@ def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Itera
 
 
 class Summaries:
-    """Summaries of sessions that were checked; a database of many is asked once for all titles."""
+    """Summaries of checked sessions; a database with many is asked once for all titles."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str | None, SessionSummary]] = {}
@@ -415,10 +415,10 @@ def search(source: Source, words: SearchWords) -> Iterator[Match]:
 
 
 class Difference(Struct, frozen=True):
-    """One record that changes; ``before`` is None for a new one, ``after`` for one that goes.
+    """One record that changes; ``before`` is None for a new one, ``after`` for a removed one.
 
-    ``place`` is where the record stands, or for a new one where that stands which it follows;
-    ``inner`` are the places in it of the values that change.
+    ``place`` is the place of the record, or for a new one that of the record it follows; ``inner``
+    lists the places of the changed values in it.
     """
 
     place: str
@@ -430,7 +430,7 @@ class Difference(Struct, frozen=True):
 
 
 def differences(plan: RepairPlan) -> Iterator[Difference]:
-    """Return the records that a repair changes and takes out, then those that it adds."""
+    """Return the records that a repair changes and removes, then those that it adds."""
     if not plan.changed:
         return
     after = {record.start: record for record in plan.after.records if not record.is_new}

@@ -76,7 +76,7 @@ def scan(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[Report]:
-    """Check every session below some paths, or of this machine; other files are left out."""
+    """Check every session below some paths, or on this machine; other files are skipped."""
     for path in session_paths(targets, home=home, environ=environ):
         if is_postgres(path):
             yield from scan_database(path)
@@ -86,9 +86,9 @@ def scan(
 
 
 def scan_database(url: str, *, workers: int = 1, shard: Shard | None = None) -> Iterator[Report]:
-    """Check the sessions in a PostgreSQL: those of a Lockstitch store, and threads of LangGraph.
+    """Check the sessions in a PostgreSQL database: a Lockstitch store, and LangGraph threads.
 
-    Threads are read by so many ``workers``; with a ``shard``, only those in it.
+    ``workers`` processes read the threads; with a ``shard``, only those in it.
     """
     part = (1, 1) if shard is None else (shard.number, shard.count)
     yield from scan_server(url, Survey(workers=workers, shard=part, search=False))
@@ -106,9 +106,9 @@ def scan_server(url: str, survey: Survey) -> Iterator[Report]:
 def scan_file(
     path: str, part: int = 0, parts: int = 1, *, environ: Mapping[str, str] | None = None
 ) -> list[Report]:
-    """Check the sessions of one file; a file of a program that is not known is reported as such.
+    """Check the sessions of one file; a file of an unknown program is reported as such.
 
-    Of a database with many sessions, several can check one part each.
+    For a database with many sessions, several processes can check one part each.
     """
     try:
         found = sources_of_file(path, environ=environ)
@@ -131,7 +131,7 @@ def scan_file(
 
 
 def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-    """Read a session, once, and parse it; ``search`` looks into all that a database has."""
+    """Read a session once and parse it; ``search`` includes everything that a database has."""
     return source.open(follow_symlinks=follow_symlinks, search=search)
 
 
@@ -141,23 +141,23 @@ def check(source: Source) -> Report:
 
 
 def examine(source: Source) -> tuple[Report, Transcript | None]:
-    """Return what is wrong with a session, without a quick pass first, and what was read."""
+    """Check a session without a quick pass first; return the report and what was read."""
     return source.examine()
 
 
 def describe(session: Opened) -> Report:
-    """Return what a session is, without judging it."""
+    """Describe a session, without checking it."""
     return session.source.describe(session.transcript)
 
 
 _TRIES = 5
 _UNKNOWN_AFTER = (
-    "a repair would leave so little that nothing could recognize a session in it; nothing was "
+    "a repair would leave so little that nothing could recognise a session in it; nothing was "
     "changed"
 )
 _NOT_ROLLED_BACK = (
-    "there is no complete turn at whose end the session could go on, so nothing is rolled back: "
-    "open calls are answered instead, as --strategy close does"
+    "the session has no complete turn to go back to, so nothing is rolled back: open calls are "
+    "answered instead, as --strategy close does"
 )
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ def repair(
 ) -> Repaired:
     """Repair a session where it is, with a backup; raises Conflict if it cannot be done safely.
 
-    A file that changes while the repair is worked out is read again and planned anew.
+    A file that changes while the repair is being planned is read and planned again.
     """
     if isinstance(source, str):
         [source] = resolve_sources(source)
@@ -226,7 +226,7 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
 
 
 def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
-    """Return what a repair would come to, without writing it."""
+    """Return the outcome of a repair, without writing it."""
     report = session.source.describe(session.transcript)
     if plan is None:
         return Repaired(report)
@@ -237,7 +237,7 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
 def write_plan(
     session: Opened, plan: RepairPlan, run: str, details: Mapping[str, Any] | None = None
 ) -> Repaired:
-    """Write what is planned, with a backup that says what it was for; it notes ``details``, too."""
+    """Write a plan, with a backup that records what it was for, and ``details``."""
     done = preview_plan(session, plan)
     if plan.changed:
         noted = {
@@ -274,14 +274,14 @@ def write_repair(
 
 
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
-    """Raise Busy if a program has a session open, as far as it can be asked."""
+    """Raise Busy if a program has a session open, as far as that can be determined."""
     session.source.require_closed(session, way, is_named=is_named)
 
 
 def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
     """Return the bytes of the repaired session for another file, packed if its name says so."""
     if session.before is None:
-        raise Unreadable("it is in a database; a copy of one session of it cannot be written")
+        raise Unreadable("it is in a database; a copy of one of its sessions cannot be written")
     data = file_bytes(plan.after)
     return read.pack(data) if read.is_packed(path) else data
 
@@ -299,8 +299,9 @@ def backups_of(
 ) -> list[Backup]:
     """Return the backups of a file or a database, or of all below a folder, newest first.
 
-    A target may be the id of a session, too; of a database, its backups are those of that session.
-    What is below a folder and cannot be looked at is reported to ``declined``, or else raised.
+    A target may also be the id of a session; in a database, only that session's backups are
+    returned. Anything below a folder that cannot be read is reported to ``declined``, or else
+    raised.
     """
     path = target.removeprefix(_URL)
     own = session
@@ -312,7 +313,7 @@ def backups_of(
         if source.kind == SQLITE:
             if session not in (None, source.session):
                 raise UsageError(
-                    "it is the id of a session already; --session is for one in a database"
+                    "it is already the id of a session; --session is for one in a database"
                 )
             own = source.session
     elif os.path.islink(path) and not backups.list_backups(path):  # noqa: PTH114 - start-up time
@@ -327,7 +328,7 @@ def backups_of(
 
 
 def session_of(backup: Backup) -> str | None:
-    """Return the session of a database that a backup is of; None for one of a file."""
+    """Return the session in a database that a backup belongs to; None for the backup of a file."""
     if backup.rows is None:
         return None
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
@@ -344,8 +345,8 @@ def find_undoable(
 ) -> list[Backup]:
     """Return the backups that an undo of a target would restore, newest first.
 
-    That is the last repair of a file or of one session in a database, the last one that touched
-    a database or anything below a folder, or whatever of a run was not taken back yet.
+    That is the last repair of a file or of one session in a database, the last one that touched a
+    database or anything below a folder, or whatever part of a run is not undone yet.
     """
     found = backups_of(target, session=session, run=run, declined=declined)
     if session is not None and found == [] and os.path.isfile(target.removeprefix(_URL)):  # noqa: PTH113 - start-up time
@@ -356,10 +357,10 @@ def find_undoable(
         due = [one for one in due if one.run == due[0].run]
     if not due and run is None:
         is_undone = any(one.status == "undone" for one in found)
-        raise UsageError(f"{_NONE}{': its repairs were all taken back' * is_undone}")
+        raise UsageError(f"{_NONE}{': its repairs were all undone' * is_undone}")
     if not due:
         already = "; it was already" if found else ""
-        raise UsageError(f"it has nothing of run {run} to take back{already}")
+        raise UsageError(f"it has nothing from run {run} to undo{already}")
     # A session that one run has repaired twice goes back step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]
@@ -379,7 +380,7 @@ def _is_void(backup: Backup) -> bool:
 
 
 def require_undoable(backup: Backup, *, force: bool = False) -> None:
-    """Raise what an undo with a backup would raise; changes nothing."""
+    """Raise whatever an undo with this backup would raise; changes nothing."""
     backups.find_undoable(backup.path, stem=backup.stem, force=force)
     if backup.rows is None:
         _require_file_closed(backup.path)
@@ -388,10 +389,10 @@ def require_undoable(backup: Backup, *, force: bool = False) -> None:
 
 
 def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> Undone:
-    """Take one repair back: a file byte for byte, the rows of a session in a database one by one.
+    """Undo one repair: a file byte for byte, the rows of a session in a database one by one.
 
-    Raises Conflict if the session is no longer what the repair left, unless ``force`` says to keep
-    that as one more backup, and Busy while a program has it open.
+    Raises Conflict if the session has changed since the repair, unless ``force`` keeps that state
+    as another backup, and Busy while a program has it open.
     """
     if backup.rows is None:
         _require_file_closed(backup.path)
@@ -423,10 +424,10 @@ def _open_schemas(url: str) -> Iterator[tuple[str, Database, LangGraphSchema]]:
 def undo_threads(
     url: str, session: str | None = None, run: str | None = None
 ) -> Iterator[tuple[str, UndoneThread]]:
-    """Take repairs of LangGraph's threads in a PostgreSQL back: of a run, or of one thread.
+    """Undo repairs of LangGraph threads in a PostgreSQL database: those of a run, or of one thread.
 
-    Gives the name of each schema with what became of a thread there. Raises ``UsageError`` if
-    there is nothing to take back.
+    Yields the name of each schema with the outcome for a thread there. Raises ``UsageError`` if
+    there is nothing to undo.
     """
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import repairs  # noqa: PLC0415 - an extra
@@ -498,7 +499,7 @@ def export(
 def remove_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
-    """Return messages without secrets, still valid, and what was taken out of them."""
+    """Return messages without secrets, still valid, and what was removed from them."""
     from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
     clean, found = redact_value(messages, personal=personal)
@@ -508,6 +509,6 @@ def remove_secrets(
 
 
 def encode_messages(messages: Sequence[Any]) -> bytes:
-    """Write a JSON list with a message a line."""
+    """Write a JSON list with one message per line."""
     lines = ",\n".join(dump(message) for message in messages)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"

@@ -29,7 +29,7 @@ def may_hold_many(target: str) -> bool:
 
 
 class StorePlace(Struct, frozen=True):
-    """The address of a store, and of one session in it where that is all that was named."""
+    """The address of a store, and the session in it if one was named."""
 
     url: str
     session: str | None = None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LARGE = 32 << 20
 _RESTING = 60
-COPY = ", or give -o FILE to write a copy"
+COPY = ", or use -o FILE to write a copy"
 # The format of sessions in Lockstitch stores.
 OWN = "lockstitch"
 # The states of a session that its program resumes with all that was said.
@@ -45,12 +45,12 @@ HEALTHY = ("ok", "notes")
 
 
 class Report(Struct):
-    """What is known of one session after a check; ``error`` says why it could not be read.
+    """The outcome of checking one session; ``error`` says why it could not be read.
 
     ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
-    behind. ``notes`` says what was left on purpose, ``records`` counts those of a session in a
-    Lockstitch store. ``is_unknown`` says of a file that no program is known that writes such ones,
-    so that there may be no session in it at all.
+    behind. ``notes`` says what was left alone on purpose, ``records`` counts the records of a
+    session in a Lockstitch store. ``is_unknown`` says that no known program writes such a file, so
+    it may not be a session at all.
     """
 
     target: str
@@ -84,7 +84,7 @@ def status_of_findings(findings: Sequence[Finding]) -> str:
 
 
 class Opened(Struct):
-    """A session that was read; ``before`` is what its file held, None for a database."""
+    """A session that was read; ``before`` is the content of its file, None for a database."""
 
     source: Source
     transcript: Transcript
@@ -94,10 +94,10 @@ class Opened(Struct):
 
 
 class Source(Struct, frozen=True):
-    """One session in its store: the path, its format, and its id where a store holds many.
+    """One session in its store: the path, its format, and its id if the store holds many.
 
-    ``error`` says why a file among others could not be read; its format may be unknown then.
-    This is a session in a file of its own; others override what is different about theirs.
+    ``error`` says why a file among others could not be read; its format may be unknown then. This
+    class is a session in a file of its own; subclasses override what is different about theirs.
     """
 
     path: str
@@ -112,7 +112,7 @@ class Source(Struct, frozen=True):
         return format_named(self.format)
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-        """Read the session, once, and parse it; ``search`` looks into all that a database has."""
+        """Read the session once and parse it; ``search`` includes all that a database has."""
         if self.error is not None:
             raise Unreadable(self.error)
         form, before = self.form, snapshot(self.path, follow_symlinks=follow_symlinks)
@@ -120,7 +120,7 @@ class Source(Struct, frozen=True):
             return Opened(self, parse_file(form, self.kind, self.path, before.data), before)
 
     def glance(self) -> Opened:
-        """Read the session for a check only: of a large file no more than a check needs."""
+        """Read the session for a check only: no more of a large file than a check needs."""
         if self.error is not None:
             raise Unreadable(self.error)
         status = os.stat(self.path)  # noqa: PTH116 - pathlib costs start-up time
@@ -144,7 +144,7 @@ class Source(Struct, frozen=True):
         return Opened(self, transcript)
 
     def prove(self) -> Report | None:
-        """Return the report of a session that a quick pass proves healthy; None: look at it."""
+        """Return the report of a session that a quick pass proves healthy; None if it does not."""
         quick = self.form.quick(self.path)
         if quick is None:
             return None
@@ -163,11 +163,11 @@ class Source(Struct, frozen=True):
         return report or self.examine()[0]
 
     def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
-        """Check the session, or one after the other all that this stands for."""
+        """Check the session, or each session of this source in turn."""
         yield self.check()
 
     def examine(self) -> tuple[Report, Transcript | None]:
-        """Return what is wrong with the session, without a quick pass first, and what was read."""
+        """Check the session without a quick pass; return the report and what was read."""
         try:
             with paused_collection():
                 opened = self.glance()
@@ -186,7 +186,7 @@ class Source(Struct, frozen=True):
         return Report(public(self.path), self.format or None, self.session, error=error)
 
     def describe(self, transcript: Transcript) -> Report:
-        """Return what the session is, without judging it."""
+        """Describe the session, without checking it."""
         status = os.stat(self.path)  # noqa: PTH116 - pathlib costs start-up time
         return Report(
             target=self.path,
@@ -204,10 +204,10 @@ class Source(Struct, frozen=True):
         )
 
     def require_closed(self, opened: Opened, way: str = "", *, is_named: bool = True) -> None:
-        """Raise Busy if a program has the session open, as far as it can be asked.
+        """Raise Busy if a program has the session open, as far as that can be determined.
 
-        What looks like an open call may be at work there. ``way`` says what else can be done, and
-        ``is_named`` that a person named this very session.
+        What looks like an open call may be running there. ``way`` says what else can be done, and
+        ``is_named`` that a person named exactly this session.
         """
         known, form = opened.transcript, self.form
         path = opened.before.path if opened.before else self.path
@@ -217,10 +217,10 @@ class Source(Struct, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Write a plan with a backup; return where that is, and how many bytes others added."""
+        """Write a plan; return the backup, and how many bytes others added."""
         before = opened.before
         if before is None:
-            raise UsageError("it was not read as a whole, so that nothing can be put in its place")
+            raise UsageError("only a part of it was read, so nothing can replace it")
         self.require_closed(opened, COPY)
         data = read.pack(plan.data) if read.is_packed(self.path) else plan.data
         backup, replaced = replace_with_backup(before, data, run, details)
@@ -233,7 +233,7 @@ class Source(Struct, frozen=True):
 class Repaired(Struct):
     """What a repair did to one session, or would do; ``backup`` says where the original is.
 
-    ``went_on`` says that it was not done, since the session was no longer what was read.
+    ``went_on`` says that it was not done, because the session was continued meanwhile.
     """
 
     report: Report
@@ -269,11 +269,11 @@ Bar = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 
 
 class Survey(Struct, frozen=True):
-    """How the many sessions of a store or a database are gone through.
+    """How the sessions of a store or a database are processed.
 
-    Threads are read by so many ``workers``, as many as there are processors unless said, and only
-    those of one part of so many (``shard``). ``search`` looks for what is wrong in older
-    checkpoints, too. Requests of a store are made for a ``dialect`` and a ``model``.
+    ``workers`` processes read the threads, by default as many as there are processors; with a
+    ``shard``, only those in it. ``search`` includes older checkpoints. The requests of a store are
+    checked for a ``dialect`` and a ``model``.
     """
 
     dialect: str | None = None
@@ -285,7 +285,7 @@ class Survey(Struct, frozen=True):
 
     @contextmanager
     def showing(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-        """Show how far it is, if that is wanted."""
+        """Report the progress, if a callback was given."""
         if self.bar is None:
             yield lambda _: None
             return
@@ -321,7 +321,7 @@ class ManySource(Source, frozen=True):
 class Shorter(Struct):
     """What a compaction did to one session, or would do; ``backup`` says where the original is.
 
-    ``turns`` counts what the summary stands for, ``changes`` what had to be repaired first.
+    ``turns`` counts the turns that the summary replaces, ``changes`` what had to be repaired first.
     """
 
     report: Report

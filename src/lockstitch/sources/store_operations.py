@@ -44,7 +44,7 @@ from lockstitch.stores.opening import KNOWN, open_backend
 
 
 class RewindDone(Struct, frozen=True):
-    """A session that was taken back: from which record to which, and where it ends now."""
+    """A session that was rewound: from which record to which, and where it ends now."""
 
     session: str
     was: int
@@ -53,12 +53,12 @@ class RewindDone(Struct, frozen=True):
 
 
 def checkpoints(target: str, session: str | None = None) -> list[Checkpoint]:
-    """List the places to go back to, oldest first; each of them can be named by its ``seq``."""
+    """List the checkpoints to go back to, oldest first; name one by its ``seq``."""
     return list(read(target, session).view.checkpoints)
 
 
 class LeftBehind(Struct, frozen=True):
-    """How much of a conversation a rewind takes out of it."""
+    """How much of a conversation a rewind removes."""
 
     turns: int
     replies: int
@@ -66,7 +66,7 @@ class LeftBehind(Struct, frozen=True):
 
 
 def find_aim(journal: Journal, to: int | str | None) -> int:
-    """Return which record a rewind would lead to, as :func:`rewind` finds it."""
+    """Return the record that :func:`rewind` would go back to."""
     if to is not None:
         return decisions.find_place(journal.state, to)
     [event] = decisions.undo_rewind(journal.state)
@@ -75,7 +75,7 @@ def find_aim(journal: Journal, to: int | str | None) -> int:
 
 
 def count_left_behind(journal: Journal, to: int) -> LeftBehind:
-    """Count what of the conversation is not in it any more after a rewind to a record."""
+    """Count what a rewind to a record would remove from the conversation."""
     kept = {fact.seq for fact in journal.state.line(to)}
     gone = [item for item in journal.view.items if item.seq not in kept]
     replies = [item for item in gone if isinstance(item, ModelReply)]
@@ -116,7 +116,7 @@ def preview_journal_compaction(
 
 
 def describe_journal_compaction(target: str, journal: Journal, done: Compaction) -> Shorter:
-    """Say of a compaction how many turns its summary is for."""
+    """Return the outcome of a compaction with the number of turns that its summary covers."""
     view = journal.view if done.event is None else journal.state.snapshot(done.event)
     return _shorter(target, journal.session, view, done)
 
@@ -136,7 +136,7 @@ def compact_stored(
     dialect: str | None = None,
     **options: Unpack[CompactOptions],
 ) -> Shorter:
-    """Compact a session as ``Session.compact`` does, with its options; one more record says so."""
+    """Compact a session as ``Session.compact`` does, with its options; this adds one record."""
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         done = opened.compact(summarize, budget=budget, dialect=dialect, **options)
@@ -144,7 +144,7 @@ def compact_stored(
 
 
 def uncompact(target: str, session: str | None = None) -> str:
-    """Take every compaction of a session back; gives its name."""
+    """Undo every compaction of a session; returns its name."""
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         opened.uncompact()
@@ -152,9 +152,9 @@ def uncompact(target: str, session: str | None = None) -> str:
 
 
 def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:
-    """Make a new session of another's records, up to a record or a label; returns how many.
+    """Create a session from another's records, up to a record or a label; returns how many.
 
-    The other one may have a writer: it is only read.
+    The other session may be in use: it is only read.
     """
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend:
@@ -177,8 +177,8 @@ def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
         with suppress(Damaged):
             if may_be_thread(name) and begins_thread(backend.read(name, upto=1)):
                 raise UsageError(
-                    "it is a thread of LangGraph: its graph goes back and branches off"
-                    " (get_state_history, update_state), and its saver copies it (copy_thread)"
+                    "it is a LangGraph thread: its graph goes back and branches off "
+                    "(get_state_history, update_state), and its saver copies it (copy_thread)"
                 )
     return place, name
 
@@ -200,7 +200,7 @@ def address_of(target: str) -> str:
     place = place_of(target)
     if place is None:
         known = KNOWN.rpartition(" or ")[0]
-        error = UsageError(f"it is not there yet, or not a store; write its address: {known}")
+        error = UsageError(f"it does not exist yet, or is not a store; write its address: {known}")
         raise error.about(public(target))
     return place.url
 
@@ -229,14 +229,14 @@ def describe_session(target: str, session: str | None = None) -> Listed:
 def delete(
     target: str, session: str | None = None, *, wait: float = 0.0, reason: str | None = None
 ) -> Deleted:
-    """Remove a session for good, as ``Store.delete`` does; with a reason it is written down."""
+    """Delete a session for good, as ``Store.delete`` does; with a reason it is recorded."""
     name = describe_session(target, session).session
     with open_backend(_find_store(target).url) as backend:
         return delete_with_reason(backend, name, wait, reason)
 
 
 def vacuum(target: str) -> int:
-    """Free the space of what was removed, as ``Store.vacuum`` does; returns the bytes freed."""
+    """Free the space of deleted sessions, as ``Store.vacuum`` does; returns the bytes freed."""
     with open_backend(_find_store(target).url) as backend:
         return backend.vacuum()
 
@@ -250,7 +250,7 @@ def retain(  # noqa: PLR0913 - options, all by name
     including_open: bool = False,
     dry_run: bool = False,
 ) -> Retention:
-    """Remove old sessions, or all but the newest, as ``Store.retain`` does."""
+    """Delete old sessions, or all but the newest, as ``Store.retain`` does."""
     place = _find_store(target)
     with Store(open_backend(place.url, create=not dry_run)) as store:
         return store.retain(
@@ -265,7 +265,7 @@ def retain(  # noqa: PLR0913 - options, all by name
 def remove(
     target: str, planned: Iterable[Removal], advance: Advance = lambda _: None
 ) -> Iterator[Removal | Spared]:
-    """Remove the sessions that a dry run of :func:`retain` named, unless they changed since."""
+    """Delete the sessions that a dry run of :func:`retain` named, unless they changed since."""
     with open_backend(_find_store(target).url) as backend:
         for removal in planned:
             yield remove_planned(backend, removal)
@@ -273,7 +273,7 @@ def remove(
 
 
 def audit(target: str) -> list[Audited]:
-    """Return the removals that were written down, oldest first."""
+    """Return the recorded deletions, oldest first."""
     backend, _ = open_store(target)
     with Store(backend) as store:
         return list(store.audit())
@@ -328,8 +328,8 @@ def migrate(
 ) -> Iterator[Copy | CopyFailed]:
     """Copy one session of a store, or all, into another one, as ``Store.copy`` does.
 
-    The source stays as it is. What is there already is not copied again, so that it can be done
-    again after anything; one that cannot be copied does not keep the others.
+    The source stays as it is. Sessions that are already there are not copied again, so the call can
+    always be repeated; if one cannot be copied, the others still are.
     """
     url = address_of(target)
     backend, place = open_store(source)
@@ -341,7 +341,7 @@ def migrate(
                 yield copy_session(backend, wanted, other, name, advance)
             return
         if name is not None:
-            raise UsageError("another name is for one session: name it, too")
+            raise UsageError("another name is for one session: name that session, too")
         with open_backend(url) as other:
             for one in list_sessions(backend, Listing()):
                 try:
@@ -353,6 +353,6 @@ def migrate(
 def take_in(
     target: str, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
 ) -> Taken:
-    """Make a session of a message list, as ``Store.import_messages`` does."""
+    """Create a session from a message list, as ``Store.import_messages`` does."""
     with open_backend(address_of(target)) as backend:
         return import_messages(backend, name, messages, dialect, system)

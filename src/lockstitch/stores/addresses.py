@@ -18,9 +18,9 @@ LIBPQ = ("postgresql://", "postgres://")
 OURS = ("schema", "owner", "lease", "timeout", "compress")
 HIDDEN = "…"
 UNREAD = (
-    "it is no address of a PostgreSQL database that libpq understands; write"
-    " postgresql://user:password@host:port/database, with %40 for an @ in the password, %2F for"
-    " a /, and %25 for a %"
+    "it is not an address of a PostgreSQL database that libpq understands; write "
+    "postgresql://user:password@host:port/database, with %40 for an @ in the password, %2F for "
+    "a /, and %25 for a %"
 )
 _HARMLESS = (
     *OURS,
@@ -247,13 +247,13 @@ def address_problem(target: str) -> str:
     match = re.match(_SCHEME, target)
     if match is not None and target.startswith("//", match.end()):
         if "postgres" in match[1].lower():
-            return "it is not how the address of a PostgreSQL begins: write postgresql://…"
+            return "an address of PostgreSQL does not begin like this: write postgresql://…"
         if match[1].lower() not in _PATHS:
-            return "it is neither a file nor the address of a store that is known"
+            return "it is neither a file nor the address of a known store"
     pairs = _pairs(target) or {}
     if pairs.keys().isdisjoint({"host", "hostaddr", "dbname", "service", "password"}):
         return ""
-    return "it is given in name=value pairs: write it as postgresql://user@host/database"
+    return "it is written as name=value pairs: write it as postgresql://user@host/database"
 
 
 def bare(values: dict[str, str]) -> str:

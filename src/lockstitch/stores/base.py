@@ -21,10 +21,10 @@ LATEST = 1 << 62
 
 
 class Lease(Struct, frozen=True):
-    """The right to write one session, until somebody takes it over: then ``epoch`` has moved on.
+    """The right to write one session, until another writer takes it over, which raises ``epoch``.
 
-    ``token`` tells this holder from every other one, also in the same process. ``head`` is where
-    the session stood when the lease was taken.
+    ``token`` distinguishes this holder from every other, even in the same process. ``head`` is the
+    head of the session when the lease was taken.
     """
 
     session: str
@@ -36,7 +36,7 @@ class Lease(Struct, frozen=True):
 class Listed(Struct, frozen=True):
     """A session as a listing shows it; times are milliseconds since 1970, 0 for never.
 
-    Title, tags and metadata are what it was last described with.
+    Title, tags and metadata are those that were set last.
     """
 
     session: str
@@ -53,7 +53,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def cursor(self) -> str:
-        """A text for ``after``: the listing goes on behind this session, in either order."""
+        """A string to pass as ``after``: the listing continues there, in either order."""
         return f"{self.changed}/{self.session}"
 
 
@@ -108,14 +108,14 @@ class IncomingSession(Struct, frozen=True):
         if found is None:
             return False
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists here, with other records").about(session=self.session)
+            raise Held("it already exists, with other records").about(session=self.session)
         return True
 
 
 class StoreFault(Struct, frozen=True):
     """Something in a store that is not as it was written; ``session`` is "" for the store itself.
 
-    ``seq`` is the first record that cannot be trusted, 0 where it is about no single one.
+    ``seq`` is the first record that cannot be trusted, 0 if it is not about a single record.
     """
 
     session: str
@@ -124,12 +124,12 @@ class StoreFault(Struct, frozen=True):
 
 
 class Backend(ABC):
-    """A store of many sessions, used by many threads and, but for memory, many processes.
+    """A store of many sessions, used by many threads and, except for memory, many processes.
 
-    Durable means durable: when ``append`` returns, the entries survive kill -9 and power loss.
-    Any failure in the middle of a write raises ``Unsure``, and from then on every write under a
-    lease taken before it raises ``Unsure``, too: nothing is retried in place. A lease taken
-    afterwards, on a connection or descriptor opened anew, tells what is there.
+    Durable means durable: when ``append`` returns, the entries survive kill -9 and power loss. Any
+    failure in the middle of a write raises ``Unsure``, and from then on every write under a lease
+    taken before it raises ``Unsure``, too: nothing is retried in place. A lease taken afterwards,
+    on a reopened connection or descriptor, shows what is there.
     """
 
     url: str
@@ -140,38 +140,38 @@ class Backend(ABC):
 
     @abstractmethod
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
-        """Take the right to write a session, and with it a higher epoch than any before.
+        """Take the right to write a session, with a higher epoch than any before.
 
-        A holder that is alive is waited for up to ``wait`` seconds, then ``Held`` is raised. A
-        holder whose process is gone, or that has not been heard of for the lease's length, is
-        taken over at once. The time of day plays no part in it. A session that does not exist is
-        made, or, without ``create``, raises ``Unreadable``. A lease is kept alive by every append
-        and by the store itself until it is released or the process ends or stops.
+        Waits up to ``wait`` seconds for a live holder, then raises ``Held``. A holder whose process
+        is gone, or that has given no sign of life for the length of the lease, is taken over at
+        once. This does not depend on the time of day. A session that does not exist is created, or,
+        without ``create``, raises ``Unreadable``. Every append and the store itself keep a lease
+        alive, until it is released or the process ends or stops.
         """
 
     @abstractmethod
     def release(self, lease: Lease) -> None:
-        """Give a lease back; does nothing if somebody has taken it over."""
+        """Release a lease; does nothing if another writer has taken it over."""
 
     @abstractmethod
     def append(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
-        """Add entries behind record ``after``, all or none, and give the new head.
+        """Add entries after record ``after``, all or none, and return the new head.
 
         Raises ``Fenced`` if the lease is not the session's last one, and ``Moved`` if the session
-        does not end at ``after``; but if exactly these entries, known by their keys, stand behind
-        ``after`` already under this lease's epoch, that counts as done.
+        does not end at ``after``; but if exactly these entries, identified by their keys, already
+        follow ``after`` under this lease's epoch, that counts as done.
         """
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
     ) -> Head:
-        """Add entries behind ``after`` as a holder of a moment would, all or none.
+        """Add entries after ``after`` as a momentary holder would, all or none.
 
-        For many writers that come and go: it is a lease taken, used once and given back, without
-        what that costs. A session that does not exist is made, if ``after`` is ``NEW``. Raises
-        ``Held`` if somebody holds the session for longer than ``wait`` seconds, and ``Moved`` if
-        its records do not end with ``after``: then nothing was written. After ``Unsure`` the
-        keys of the records that are there tell whether it was.
+        This is for many short-lived writers: it is like taking a lease, using it once and releasing
+        it, but cheaper. A session that does not exist is created if ``after`` is ``NEW``. Raises
+        ``Held`` if a writer holds the session for longer than ``wait`` seconds, and ``Moved`` if
+        its records do not end with ``after``; then nothing was written. After ``Unsure``, the keys
+        of the stored records show whether it was.
         """
         lease = self.acquire(session, wait=wait)
         try:
@@ -182,117 +182,117 @@ class Backend(ABC):
 
     @abstractmethod
     def replace(self, lease: Lease, entries: Sequence[JournalEntry], after: int) -> Head:
-        """Put entries in the place of all records of a session, all or none; returns the new head.
+        """Replace all records of a session by entries, all or none; returns the new head.
 
-        Nothing of what was there before can be read any more, and large values that no record of
-        any session names are gone, too: those that the entries name are sent along. Raises as
-        ``append`` does, but the same replacement again is done again. Whoever reads the session
-        meanwhile reads all of the old or all of the new, or gets an error that says to read again.
+        Nothing of the old records can be read any longer, and large values that no record of any
+        session names are gone, too; those that the entries name are passed along. Raises as
+        ``append`` does, but repeating the same replacement does it again. A reader meanwhile gets
+        all of the old or all of the new, or an error that says to read again.
         """
 
     @abstractmethod
     def delete(self, lease: Lease) -> None:
-        """Remove a session, all its records, and large values that no other session names.
+        """Delete a session, all its records, and large values that no other session names.
 
-        The lease is over. Raises ``Fenced`` if it is not the session's last one.
+        The lease ends with it. Raises ``Fenced`` if it is not the session's last one.
         """
 
     @abstractmethod
     def read(
         self, session: str, after: Head = NEW, upto: int | None = None
     ) -> Iterator[JournalRecord]:
-        """Read the records behind ``after``, verified, in order; never waits for a writer.
+        """Read the records after ``after``, verified, in order; never waits for a writer.
 
-        It is one consistent view. Raises ``Damaged`` where a record is not what was written, and
+        It is one consistent view. Raises ``Damaged`` if a record is not what was written, and
         ``Unreadable`` for a session that does not exist.
         """
 
     @abstractmethod
     def head(self, session: str) -> Head | None:
-        """Return where a session stands; None if it does not exist."""
+        """Return the head of a session; None if it does not exist."""
 
     @abstractmethod
     def blobs(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return large values by name, verified; raises ``Damaged`` for one that is gone."""
+        """Return large values by name, verified; raises ``Damaged`` for a missing one."""
 
     def sizes(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the lengths of large values; raises ``Damaged`` for one that is gone."""
+        """Return the lengths of large values; raises ``Damaged`` for a missing one."""
         return {name: len(self.blobs([name])[name]) for name in names}
 
     def ends(self, name: str, head: int, tail: int) -> tuple[bytes, bytes]:
-        """Return the first and the last bytes of a large value that has more than those.
+        """Return the first and the last bytes of a longer large value.
 
-        A store that can read them by themselves does, and verifies nothing of the rest.
+        A store that can read them separately does so, and does not verify the rest.
         """
         value = self.blobs([name])[name]
         return value[:head], value[len(value) - tail :]
 
     @abstractmethod
     def listed(self, listing: Listing, limit: int | None = None) -> Iterator[Listed]:
-        """List sessions, at most so many; work for a page does not grow with the store.
+        """List sessions, up to a limit; the cost of a page does not grow with the store.
 
-        But where a tag is looked for, newest first, it grows with the sessions that have it.
+        With a tag, newest first, it grows with the number of sessions that have the tag.
         """
 
     def sessions(self, *, after: str = "", limit: int | None = None) -> Iterator[Listed]:
-        """List sessions in the order of their names, those behind ``after``."""
+        """List sessions in the order of their names, starting after ``after``."""
         return self.listed(Listing(name=after), limit)
 
     @abstractmethod
     def fork(self, source: str, upto: int, target: str) -> Head:
-        """Copy the first records of a session, as they are, into a new one, all or none.
+        """Copy the first records of a session, unchanged, into a new one, all or none.
 
-        Raises ``Held`` if ``target`` exists with other records than those; the same fork again
-        is done already. The new session has no holder, and its epoch is that of its last record.
+        Raises ``Held`` if ``target`` exists with other records than those; repeating the same fork
+        changes nothing. The new session has no holder, and its epoch is that of its last record.
         """
 
     @abstractmethod
     def receive(self, incoming: IncomingSession) -> Head:
-        """Take a session of another store in, as it is, all or none; its pieces were verified.
+        """Store a session of another store, unchanged, all or none; it is already verified.
 
-        Raises ``Held`` if the name is another session's; the same one again is done already. It
-        has no holder, and its epoch is that of its last record.
+        Raises ``Held`` if a different session has the name; repeating the same call changes
+        nothing. It has no holder, and its epoch is that of its last record.
         """
 
     @abstractmethod
     def remains(self, session: str) -> Remains:
-        """Read all that is there of a session, right or not, in one view; never waits for a writer.
+        """Read everything there is of a session, damaged or not; never waits for a writer.
 
         Never raises on damage, only ``Unreadable`` for a session that does not exist.
         """
 
     @abstractmethod
     def exchange(self, session: str, aside: str, successor: str, stamp: str = "") -> None:
-        """Call a session ``aside`` from now on, and let another take its name, both or none.
+        """Rename a session to ``aside`` and give its name to another, both or neither.
 
-        Whatever is damaged in them stays as it is. Raises ``Held`` if somebody holds one of them
-        or ``aside`` exists, ``Moved`` if the session is no longer what its ``stamp`` was given
-        for, and ``Unreadable`` if one does not exist.
+        Whatever is damaged in them stays as it is. Raises ``Held`` if a writer holds one of them or
+        ``aside`` exists, ``Moved`` if the session has changed since its ``stamp`` was taken, and
+        ``Unreadable`` if one does not exist.
         """
 
     @abstractmethod
     def wait(self, session: str, after: int, timeout: float) -> bool:
-        """Wait until a session has a record behind ``after``; False if the time is up first."""
+        """Wait until a session has a record after ``after``; False if the time is up first."""
 
     @abstractmethod
     def verify(self) -> Iterator[StoreFault | Listed]:
-        """Read everything there is: each session as it is done, faults as they are found.
+        """Read everything there is; yields sessions as they are done, and faults as found.
 
         Never raises on damage.
         """
 
     @abstractmethod
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Return the room that removed records had to the system; returns how many bytes.
+        """Free the space of removed records; returns how many bytes were freed.
 
-        Nothing of what was removed is in any file of the store afterwards. Others may go on
-        using it meanwhile. Raises ``Busy`` if they have it in hand for longer than ``wait``
-        seconds: then what was removed may still be in a file, and nothing else has changed.
+        Afterwards, no file of the store contains anything that was removed. The store may be used
+        meanwhile. Raises ``Busy`` if other programs keep it locked for longer than ``wait``
+        seconds; then removed data may still be in a file, and nothing else has changed.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Release every lease and let go of files and connections; may be called twice."""
+        """Release every lease, and all files and connections; may be called twice."""
 
     def __enter__(self) -> Self:
         """Return the store itself."""
@@ -306,7 +306,7 @@ class Backend(ABC):
 def check_lease_seconds(seconds: float) -> float:
     """Return the length of a lease if it is one."""
     if not seconds > 0:
-        raise UsageError("a lease lasts longer than 0 seconds")
+        raise UsageError("a lease must last longer than 0 seconds")
     return seconds
 
 
@@ -345,7 +345,9 @@ class ForkPoint(Struct, frozen=True):
     def require_same(self, found: Head, target: str) -> Head:
         """Return where a session stands that is there; raises ``Held`` if it is not this fork."""
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists, with other records than the fork's").about(session=target)
+            raise Held("it already exists, with other records than the fork's").about(
+                session=target
+            )
         return found
 
 
@@ -364,7 +366,7 @@ def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) ->
 def require_stamp(stamp: str, found: str, session: str) -> None:
     """Raise ``Moved`` if a session is no longer what a stamp was given for; "" is for any."""
     if stamp and stamp != found:
-        raise Moved("it went on since it was read: read it again").about(session=session)
+        raise Moved("it was continued since it was read: read it again").about(session=session)
 
 
 def require_lines(entries: Sequence[JournalEntry]) -> None:

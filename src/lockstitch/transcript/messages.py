@@ -465,7 +465,7 @@ _OPEN = {
 _CONCLUDED = {
     "cancelled": "cancelled",
     "timed-out": "timed out",
-    "unknown": "outcome unknown: it ran when its process ended",
+    "unknown": "outcome unknown: it was running when its process ended",
     "not-started": "never started",
 }
 _HOLES = {

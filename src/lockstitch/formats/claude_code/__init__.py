@@ -152,7 +152,7 @@ class ClaudeCode(Format):
                 is_known = "parts" not in message and message.get("role") in (*SPEAKERS, None)
                 foreign += "content" not in message and not is_known
         if foreign and foreign >= spoken:
-            return "looks like a session of Claude Code, but its messages have another shape"
+            return "looks like a session of Claude Code, but its messages have a different form"
         return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -242,7 +242,7 @@ class ClaudeCode(Format):
         return [one for one in _asides(transcript.state) if one.history.messages]
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be known.
+        """Return the processes that have a session's file open, as far as that is known.
 
         Since 2.1.112 at the latest every process keeps a file ``sessions/<pid>.json`` in the folder
         that holds ``projects``, as long as it lives: its number, its session, when it was started
@@ -406,7 +406,7 @@ def _asides(state: ClaudeState) -> Iterator[Aside]:
     earlier = [n for n in numbers if n < chain.boundary and n not in sent]
     if earlier:
         history = _history(chain, earlier)
-        yield Aside(COMPACTED, earlier[0], -1, history, "summed up by a compaction")
+        yield Aside(COMPACTED, earlier[0], -1, history, "summarized by a compaction")
     for branch in state.branches:
         kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
         history = _history(chain, branch.members)
@@ -468,8 +468,8 @@ def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
     turns = several(branch.turns, "turn")
     deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
-        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
-        f"--branch {line} -o FILE writes them as a session of their own"
+        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; --branch "
+        f"{line} -o FILE writes them as a new session"
     )
 
 

@@ -137,7 +137,7 @@ class ClaudeProof:
         self.messages = 0
 
     def advance(self, lines: bytes) -> bool:
-        """Look at more whole lines; false if anything in them is not known here."""
+        """Check more whole lines; false if anything in them is unknown."""
         try:
             self.feed(lines, len(lines))
         except _UNKNOWN:
@@ -146,7 +146,7 @@ class ClaudeProof:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is under way at the end, such as a call that has no result yet."""
+        """Whether something is in progress at the end, such as a call that has no result yet."""
         is_thinking = self.role == "assistant" and self.last_kind == "thinking"
         return bool(self.open) or self.summary_due or is_thinking
 

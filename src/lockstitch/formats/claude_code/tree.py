@@ -109,7 +109,7 @@ def find_faults(
             text = "this message has no content"
             faults.append(_fault(chain, NO_CONTENT, "LS610", number, text))
         elif chain.values[number]["type"] == ASSISTANT:
-            text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+            text = "the content of this reply is a string, on which clients up to 2.1.197 crash"
             faults.append(_fault(chain, BARE_REPLY, "LS610", number, text))
     if graph.repeats:
         faults += _repeat_faults(chain)
@@ -373,7 +373,7 @@ class ClaudeTreeRepair(TreeRepair):
             if first not in self.gone and _is_damaged(value) and not _is_damaged(other):
                 self.moves[first] = [copy]
                 self.set(copy, ("parentUuid",), value.get("parentUuid"))
-                self.take_out("LS607", first, "a whole copy of it took its place")
+                self.take_out("LS607", first, "a full copy of it took its place")
             else:
                 self.gone.add(copy)
                 self.note("LS607", "removed", copy, "an equal record comes before it")
@@ -405,7 +405,7 @@ class ClaudeTreeRepair(TreeRepair):
             node = first if is_second > is_first else second
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, ("uuid",), name)
-            self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
+            self.note("LS703", "renamed", node.number, "the record got a new uuid")
             if is_first == is_second or node.number in spoken:
                 known = heads.setdefault(node.id, [])
                 if node is first:
@@ -514,7 +514,7 @@ class ClaudeTreeRepair(TreeRepair):
             metadata = self.chain.values[fault.number]["compactMetadata"]
             kept = change_kept(metadata, partial(_without, missing))
             self.set(fault.number, ("compactMetadata",), kept)
-            text = f"{len(missing)} missing records left its list"
+            text = f"{len(missing)} missing records were removed from its list"
             self.note("LS804", "shortened", fault.number, text)
 
     def bring_back(self) -> None:
@@ -623,9 +623,7 @@ class ClaudeTreeRepair(TreeRepair):
         for fault in self.of(MISADDRESSED):
             block, call = fault.about
             self.set(fault.number, ("message", "content", block, "tool_use_id"), call)
-            self.note(
-                "LS709", "rewritten", fault.number, f"the result was addressed to call {call}"
-            )
+            self.note("LS709", "rewritten", fault.number, f"the result now names call {call}")
 
     def date_leaf(self) -> None:
         """Make the leaf the newest line: some versions need its time, others go on at that."""

@@ -76,8 +76,8 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.rules.rule import several
 
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
-    "the name of the file and its lines"
+    "repair moves the header record to the start of the file, or rebuilds it from what is left "
+    "of it, the name of the file and its lines"
 )
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 # Where a rollout says what it works on: in its first line, which may be torn.
@@ -155,7 +155,7 @@ class Codex(Format):
         if meta.get("parent_thread_id"):
             notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
         if meta.get("history_base"):
-            notes.append("is a fork: what came before is in the rollout it was forked from")
+            notes.append("is a fork: the earlier turns are in the rollout it was forked from")
         transcript = Transcript(
             context,
             records,
@@ -309,8 +309,8 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
     if thread.hidden:
         turns = several(transcript.left, "turn")
         text = (
-            "a second session_meta hides all that is before it: "
-            f"resuming will silently drop {turns} ({transcript.left_size} bytes)"
+            "a second session_meta hides everything before it: resuming will silently drop "
+            f"{turns} ({transcript.left_size} bytes)"
         )
         place = records[thread.start].place
         yield new_finding("LS704", place, text, fixable=bool(spare_metas(thread)))
@@ -326,7 +326,7 @@ def _heading(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
     record = thread.records[number]
     is_head = record.is_record and record.value.get("type") == META
     why = (
-        "its session_meta lacks what it must have"
+        "its session_meta lacks a required field"
         if is_head
         else "the file does not start with its session_meta"
     )
@@ -335,7 +335,7 @@ def _heading(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
     fixable = own_meta(thread, context.name) >= 0 or made is not None
     text = f"{why}: Codex refuses to resume it"
     if not fixable:
-        text += ", and neither the name of the file nor its lines tell the id of the session"
+        text += ", and neither the name of the file nor its lines contain the id of the session"
     found = new_finding("LS610", record.place, text, ERROR, fixable=fixable)
     yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
@@ -472,12 +472,17 @@ class _CodexRepair(TreeRepair):
         for number, record in enumerate(self.records):
             for path in misspelled(record.value) if record.is_record else ():
                 self.set(number, path, spelled(value_at(record.value, path)))
-                self.note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
+                self.note(
+                    "LS610",
+                    "rewritten",
+                    number,
+                    "an item was rewritten in the form that Codex reads",
+                )
 
     def drop_spare_metas(self) -> None:
         """Take out what repeats the session's own data and hides what stands before it."""
         for number in spare_metas(self.thread):
-            text = "a second session_meta was taken out, so that all before it is read again"
+            text = "a second session_meta was removed, so that everything before it is read again"
             self.remove("LS704", number, text, self.records[number].value)
 
     def put_meta_first(self) -> None:

@@ -343,7 +343,7 @@ class CodexThread:
         )
         yield (
             SUMMED_UP,
-            "summed up by a compaction",
+            "summarized by a compaction",
             [number for number in items if self.start <= number < last],
         )
         yield LEFT, "rolled back", [number for number in items if number >= max(self.start, last)]

@@ -117,7 +117,11 @@ class GeminiCli(Format):
         gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
         for number, code in sorted(gone.items()):
             record = chat.records[number]
-            text = "a rewind to nowhere was taken out" if code == "LS704" else "holds nothing"
+            text = (
+                ("a rewind to a missing message was removed")
+                if code == "LS704"
+                else "holds nothing"
+            )
             ledger.note(RULES[code], "removed", record.place, text)
             ledger.set_aside(RULES[code], record.place, record.value)
         return [record for number, record in enumerate(chat.records) if number not in gone]
@@ -168,7 +172,7 @@ def _findings(chat: Chat) -> Iterator[Finding]:
     for number in _empty(chat):
         yield new_finding("LS610", chat.records[number].place, "this record holds nothing")
     for number, hidden in chat.lost.items():
-        text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
+        text = f"a rewind to a message that does not exist hides the {len(hidden)} before it"
         yield new_finding("LS704", chat.records[number].place, text)
 
 
@@ -180,7 +184,7 @@ def _asides(chat: Chat) -> Iterator[Aside]:
         history = History(
             hidden_history.dialect, hidden_history.messages, homes, hidden_history.paths
         )
-        reason = "hidden by a rewind to a message that is not there"
+        reason = "hidden by a rewind to a message that does not exist"
         yield Aside(LOST, number, number - 1, history, reason)
 
 
@@ -202,8 +206,8 @@ def _notes(chat: Chat) -> Iterator[str]:
         twice += any(type(name) is str and name in held for name in ids)
     if twice:
         yield (
-            f"{several(twice, 'message')} of the user repeat results that their calls hold "
-            "already: a bug of Gemini CLI, whose resume sends both and is refused"
+            f"{several(twice, 'message')} of the user repeat results that their calls already "
+            "hold: a bug of Gemini CLI, whose resume sends both and is refused"
         )
     if chat.about.get("kind") == "subagent":
         yield "is a sub-agent's chat"

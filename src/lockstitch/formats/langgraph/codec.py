@@ -61,8 +61,8 @@ class Undecodable(ValueError):
         if "truncated" in str(error):
             return cls("its bytes are cut off")
         if isinstance(error, RecursionError):
-            return cls("it is nested too deep")
-        return cls(f"its bytes are no valid {coding}")
+            return cls("it is nested too deeply")
+        return cls(f"its bytes are not valid {coding}")
 
 
 class StoredMessage(Struct, eq=False):
@@ -384,7 +384,7 @@ def _walk(value: Any) -> Iterator[Any]:
         elif isinstance(found, Ext) and found.code in NESTING:
             try:
                 if depth == DEEPEST:
-                    raise Undecodable("it is nested too deep")  # noqa: TRY301
+                    raise Undecodable("it is nested too deeply")  # noqa: TRY301
                 stack.append((_decode(bytes(found.data), Any), depth + 1))
             except Undecodable as error:
                 stack.append((error, depth + 1))
@@ -525,7 +525,7 @@ def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
         """Return where the next sign is, behind a mark that has to stand there."""
         found = re.compile(rf"[ \t\r\n]*{re.escape(mark)}[ \t\r\n]*").match(text, at)
         if found is None:
-            raise ValueError("no valid JSON")
+            raise ValueError("not valid JSON")
         return found.end()
 
     members: dict[str, bytes] = {}
@@ -564,4 +564,4 @@ def codec_of(known: Mapping[str, Codec], value: Coded) -> Codec:
         raise Undecodable("it is encrypted")
     if value.tag == "pickle":
         raise Undecodable("it is pickled, and loading that would run code")
-    raise Undecodable("its coding is not known")
+    raise Undecodable("its encoding is not known")

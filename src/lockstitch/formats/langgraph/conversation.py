@@ -94,7 +94,7 @@ def read_update(
                 raw = coding.write_message(view, None)
                 item = coding.message(raw) or StoredMessage(view, raw, coding.tag)
             elif item is None:
-                raise Undecodable("it holds something that is no message")
+                raise Undecodable("it holds something that is not a message")
         item.record, item.path = record, (*path, number)
         found.append(item)
     return found
@@ -126,12 +126,12 @@ def read_stored(
     if parts is None:
         if coding.plain(whole) is None:
             return []
-        raise Undecodable("it is no list of messages")
+        raise Undecodable("it is not a list of messages")
     found: list[StoredMessage] = []
     for number, part in enumerate(parts):
         item = coding.message(part)
         if item is None:
-            raise Undecodable("it holds something that is no message")
+            raise Undecodable("it holds something that is not a message")
         item.record, item.path = record, (*path, number)
         found.append(item)
     coding.objects = not found or any(item.frame is not None for item in found)
@@ -159,7 +159,7 @@ def replay_channel(
     changes = [[one for one in stored.writes if one.channel == channel] for stored in chain]
     for child, parent, writes in zip([snapshot.head, *chain], chain, changes, strict=False):
         if child.versions.get(channel) != parent.versions.get(channel) and not writes:
-            raise BrokenChain(f"what was written behind checkpoint {parent.id} is gone")
+            raise BrokenChain(f"what was written after checkpoint {parent.id} is gone")
     items: list[StoredMessage] = []
     if channel in chain[-1].values:
         seed = chain[-1].values[channel]

@@ -127,7 +127,7 @@ def read_thread(
     except Undecodable as error:
         code, text = "LS907", f"the conversation cannot be read: {error}"
     except RecursionError:
-        code, text = "LS907", "the conversation cannot be read: it is nested too deep"
+        code, text = "LS907", "the conversation cannot be read: it is nested too deeply"
     if code:
         # It is not known what the thread holds: nothing is written to it.
         transcript.findings.append(new_finding(code, _place(transcript, head.record), text))
@@ -184,17 +184,17 @@ def _describe_thread(transcript: Transcript) -> None:
     is_resumable = reading.is_workflow and START in head.values
     if transcript.waiting:
         transcript.notes.append(
-            "waits for a person, and is left alone; --force-cleanup closes what waits"
+            "waits for a person, and is left alone; --force-cleanup closes what is waiting"
         )
     if is_resumable:
         transcript.notes.append(
-            "is a workflow that broke off, and is left alone: invoke(None, config) resumes it"
+            "is an interrupted workflow, and is left alone: invoke(None, config) resumes it"
         )
     elif reading.channel is None:
         transcript.notes.append("holds no conversation")
     if successor(head.id) is None:
         transcript.notes.append(
-            "has a last checkpoint whose id is no time, so that none can be put behind it"
+            "has a last checkpoint whose id is not a time, so none can be put after it"
         )
     others = _other_channels(reading)
     if others and not transcript.waiting and (reading.is_folded or still_open):
@@ -273,7 +273,7 @@ def _find_hidden(transcript: Transcript) -> Iterator[Finding]:
     for number in repeated_ids([item.view for item in reading.items]):
         item = reading.items[number]
         place = _place(transcript, item.record, *item.path)
-        yield new_finding("LS906", place, f"the id {shown(item.id)} belongs to a message before it")
+        yield new_finding("LS906", place, f"the id {shown(item.id)} belongs to an earlier message")
 
 
 def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
@@ -400,7 +400,7 @@ def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Findi
 
 def _loading(name: str) -> str:
     if name == PICKLED:
-        return f"LangGraph, where it is allowed to load it, loads {PICKLED}"
+        return f"LangGraph, if it is allowed to load it, loads {PICKLED}"
     return f"LangGraph imports and calls {shown(name)} when it loads this"
 
 

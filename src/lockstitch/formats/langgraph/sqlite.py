@@ -124,13 +124,13 @@ class ThreadFormat(Format):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place
-            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
+            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any longer")
         for found in transcript.findings:
             if HIDDEN in found.message or DROPPED in found.message:
                 text = found.message.replace(HIDDEN, DONE).replace(DROPPED, DONE)
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
-                ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
+                ledger.note(RULES["LS906"], "renamed", found.place, "it has a new id now")
         kept = [RepairedMessage(view, number) for number, view in make_distinct(views)]
         return self.write_back(transcript, trace_sources(transcript.history, kept), ledger)
 

@@ -214,7 +214,7 @@ def _flaw(row: Row) -> str:
     if row.table not in ("message", "part"):
         return ""
     if not row.readable:
-        return "cannot be decoded, so that the session cannot be opened at all"
+        return "cannot be decoded, so the session cannot be opened at all"
     return message_flaw(row.json) if row.table == "message" else part_flaw(row.json)
 
 

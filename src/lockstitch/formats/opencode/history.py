@@ -344,8 +344,8 @@ def _streamed(state: Fields) -> tuple[str, bool] | None:
     return f"{output}\n\n{PARTIAL}", True
 
 
-_STOPS = "so that the session cannot be opened"
-_PASSED = "so that it is passed over"
+_STOPS = "so the session cannot be opened"
+_PASSED = "so it is skipped"
 _STATES = (*OPEN, "completed", "error")
 _OUTPUT = "[lockstitch] A call of the tool {tool} was stored here, damaged. This was its output:\n"
 # The parts that opencode itself gives every part and every message, and keeps outside the JSON.

@@ -52,8 +52,8 @@ _ANSWERED = frozenset({"LS101", "LS102"})
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or rebuilds it from what is left of it "
-    "and the name of the file"
+    "repair moves the header record to the start of the file, or rebuilds it from what is left "
+    "of it and the name of the file"
 )
 _ORDER_HELP = "repair puts every record after its parent again, and the newest one last"
 
@@ -85,7 +85,7 @@ class Pi(Format):
         kinds = [block.get("type") for block in blocks if type(block) is dict]
         foreign = sum(kind in _FOREIGN for kind in kinds)
         if foreign and foreign >= sum(kind == "toolCall" for kind in kinds):
-            return "looks like a session of pi, but its calls are written in another way"
+            return "looks like a session of pi, but its calls have a different form"
         return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -162,7 +162,7 @@ def _findings(session: PiSession, left: int, context: Context) -> Iterator[Findi
         yield new_finding("LS610", records[number].place, "this message has no content")
     for number in _unnamed(session):
         ends = number == session.entries[-1]
-        text = "has no id" + ", so that a resume finds nothing before it" * ends
+        text = "has no id" + ", so a resume finds nothing before it" * ends
         yield new_finding("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
     for node in session.graph.dangling():
@@ -188,7 +188,7 @@ def _findings(session: PiSession, left: int, context: Context) -> Iterator[Findi
 def _heading(session: PiSession, context: Context) -> Iterator[Finding]:
     number = _first(session)
     if number >= 0 and number not in session.headers:
-        text = "the file does not start with the head of a session: pi does not read it"
+        text = "the file does not start with a session header: pi does not read it"
         made = rebuilt(session.records, context.data, context.name)
         fixable = bool(session.headers) or made is not None
         found = new_finding("LS610", session.records[number].place, text, ERROR, fixable=fixable)
@@ -294,7 +294,7 @@ class _PiTreeRepair(TreeRepair):
         if first >= 0 and first not in headers:
             rebuild = partial(rebuilt, self.session.records, self.data, self.name)
             own = headers[0] if headers else -1
-            self.put_head_first(first, own, rebuild, HEADER, "the head of the session")
+            self.put_head_first(first, own, rebuild, HEADER, "the session header")
 
     def drop_repeats(self) -> None:
         for node in self.session.graph.repeats:
@@ -321,7 +321,7 @@ class _PiTreeRepair(TreeRepair):
                 for child in children:
                     if child.number > node.number:
                         self.set(child.number, ("parentId",), name)
-            self.note("LS703", "rewritten", node.number, "got an id of its own")
+            self.note("LS703", "rewritten", node.number, "got a new id")
             if _is_last(self.session, node) and any(c.number < second[node.id] for c in children):
                 self.link_before("LS703", node.number, names)
 

@@ -158,7 +158,7 @@ _BESIDE = (
 _EVENT_LIMIT = 1 << 22
 _COLD_DAMAGE = "it is in cold storage, in an archive that is damaged"
 _HELP = (
-    "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
+    "OpenClaw's database is only read; `lockstitch export` gets the conversation out of it, healed"
 )
 
 
@@ -224,10 +224,10 @@ class OpenClaw(RowFormat):
 def _findings(tree: ClawTree) -> Iterator[Finding]:
     for number, record in enumerate(tree.records):
         if record.kind == TORN:
-            text = "the event cannot be decoded, so that the session cannot be opened"
+            text = "the event cannot be decoded, so the session cannot be opened"
             yield _found("LS610", record, text, ERROR)
         elif number in tree.stale:
-            text = "the parent of this event is missing; OpenClaw takes the one before it"
+            text = "the parent of this event is missing; OpenClaw uses the one before it"
             yield _found("LS701", record, text, NOTE)
 
 

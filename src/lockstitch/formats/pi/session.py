@@ -365,7 +365,7 @@ class PiSession:
         earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
         if earlier:
             yield Aside(
-                COMPACTED, earlier[0], -1, self._history_of(earlier), "summed up by a compaction"
+                COMPACTED, earlier[0], -1, self._history_of(earlier), "summarized by a compaction"
             )
         pieces: dict[int, list[int]] = {}
         tops: dict[int, int] = {}

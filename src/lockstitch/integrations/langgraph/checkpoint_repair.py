@@ -439,7 +439,7 @@ class CheckpointRepair:
             name = self._named or MESSAGES
             is_free = pending_writes.is_empty(self._values.get(name))
             if not is_free or name in self._unreadable:
-                raise UsageError(f"channel {name!r} holds no list of messages")
+                raise UsageError(f"channel {name!r} does not hold a list of messages")
             if self.is_workflow:
                 text = "this is a workflow that keeps no list of messages for its next run"
                 raise UsageError(text)
@@ -508,10 +508,10 @@ class CheckpointRepair:
                 what, code, place = f"{kept} finished {noun}", HIDDEN_RESULT, "writes"
             else:
                 what, code, place = "an input", HIDDEN_INPUT, start
-            text = f"{what} that invoke(None) goes on with, and a new input drops"
+            text = f"{what} that invoke(None) would continue with, and a new input drops"
             self._find(code, place, text, is_left=True)
         elif self.is_unknown or (not self.channels and brings):
-            text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
+            text = "an input that invoke(None) would process; pass the graph if it is to be kept"
             self._find(HIDDEN_INPUT, start, text, is_left=True)
         values = self._values if self.applied is None else self.applied.values
         unread = {
@@ -532,7 +532,7 @@ class CheckpointRepair:
             text = "an error of a tool that the conversation lacks"
             self._find(HIDDEN_RESULT, f"errors.{number}", text)
         if START in self.stored and not self.is_workflow and not self.is_unknown:
-            self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has taken up")
+            self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has processed")
         if self.applied is None and not self.is_workflow:
             self.report.unapplied = tuple(sorted(set(self._find_other_channels())))
 

@@ -73,13 +73,13 @@ OnConflict = Literal["raise", "fork"]
 
 
 class Guard(BaseCheckpointSaver[Any]):
-    """A checkpointer that stores in another one, and guards its threads.
+    """A checkpointer that stores in another one and guards its threads.
 
-    ``wait`` is for how many seconds a run that is under way may give no sign of life before another
-    one takes the thread over; with 0 that is done at once.
-    ``reconcile=False`` leaves out the repair at load, ``channel`` names the one that holds the
-    conversation if that is not clear. Whatever a checkpointer has besides, the guard has, too, and
-    what it lacks (``copy_thread``, ``prune``, ``delete_for_runs``), the class of the guard lacks.
+    ``wait`` is the number of seconds that an active run may give no sign of life before another
+    takes the thread over; with 0 it is taken over at once. ``reconcile=False`` turns off the repair
+    on load; ``channel`` names the channel of the conversation if that is not clear. The guard has
+    whatever else the checkpointer has, and lacks what it lacks (``copy_thread``, ``prune``,
+    ``delete_for_runs``).
     """
 
     def __init__(
@@ -92,18 +92,18 @@ class Guard(BaseCheckpointSaver[Any]):
         wait: float = 0.0,
     ) -> None:
         if isinstance(saver, Guard) or not isinstance(saver, BaseCheckpointSaver):
-            raise UsageError("a Guard is put before a checkpointer, once")
+            raise UsageError("a Guard can be put before a checkpointer only once")
         if on_conflict not in {"raise", "fork"}:
-            raise UsageError("on_conflict is 'raise' or 'fork'")
+            raise UsageError("on_conflict must be 'raise' or 'fork'")
         if wait < 0:
-            raise UsageError("wait is a number of seconds, 0 for not waiting")
+            raise UsageError("wait must be a number of seconds; 0 means no waiting")
         homes = [base.__module__ for base in type(saver).__mro__]
         if any(home.startswith(_LANGGRAPH) and home.endswith(".shallow") for home in homes):
             raise UsageError(
-                f"{type(saver).__name__} keeps only the last checkpoint of a thread and writes over"
-                " it: a second writer's turn is gone before anybody can see that it was there, so"
-                " that a Guard cannot protect it; take PostgresSaver, with durability='exit' if a"
-                " checkpoint a turn is enough, or lockstitch's Saver"
+                f"{type(saver).__name__} keeps only the last checkpoint of a thread and "
+                "overwrites it: a second writer's turn is gone before anybody can notice it, so "
+                "a Guard cannot protect it. Use PostgresSaver, with durability='exit' if one "
+                "checkpoint per turn is enough, or lockstitch's Saver"
             )
         announce()
         # Here, since a subclass may be made of other things than a checkpointer.
@@ -121,12 +121,12 @@ class Guard(BaseCheckpointSaver[Any]):
 
     @property
     def forks(self) -> deque[Fork]:
-        """Where runs that lost went on, the last of them."""
+        """Where runs that lost continued, most recent last."""
         return self._guarding.forks
 
     @property
     def counters(self) -> Counters:
-        """What this guard has healed and refused so far, and tried again with its saver."""
+        """What this guard has healed, refused and retried so far."""
         own = self._guarding.counting.counters()
         behind = getattr(self.saver, "counters", None)
         if not isinstance(behind, Counters):
@@ -141,7 +141,7 @@ class Guard(BaseCheckpointSaver[Any]):
 
     @property
     def serde(self) -> SerializerProtocol:
-        """The serializer of the checkpointer behind."""
+        """The serializer of the underlying checkpointer."""
         return self.saver.serde
 
     @serde.setter
@@ -151,7 +151,7 @@ class Guard(BaseCheckpointSaver[Any]):
 
     @property
     def config_specs(self) -> list[Any]:
-        """The options of the checkpointer behind."""
+        """The options of the underlying checkpointer."""
         return self.saver.config_specs
 
     def get_next_version(self, current: Any, channel: None) -> Any:
@@ -294,12 +294,12 @@ class Guard(BaseCheckpointSaver[Any]):
         await self.saver.acopy_thread(source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
+        """Prune; raises Conflict first if the newest checkpoint of a thread lost."""
         perform(self.saver, self._prepare_pruning(thread_ids, strategy))
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune; a Conflict, before anything is, if the newest checkpoint of a thread lost."""
+        """Prune; raises Conflict first if the newest checkpoint of a thread lost."""
         await aperform(self.saver, self._prepare_pruning(thread_ids, strategy))
         await self.saver.aprune(thread_ids, strategy=strategy)
 
@@ -311,8 +311,8 @@ class Guard(BaseCheckpointSaver[Any]):
             if newest and found and id_of(newest) != id_of(found.saved):
                 raise Conflict(
                     f"the newest checkpoint of thread {thread!r} is one that lost against "
-                    f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
-                    f"one turn pass first"
+                    f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: run "
+                    "one more turn first"
                 )
         self._guarding.runs.forget([*map(str, threads)])
 

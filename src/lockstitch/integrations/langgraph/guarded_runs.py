@@ -475,7 +475,7 @@ class Guarding:
             name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = ForkedThread(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, origin, str(error)))
-            _LOG.warning("%s; it goes on in thread %r", error, name)
+            _LOG.warning("%s; it continues in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
 
@@ -580,7 +580,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a run went on that lost against another writer."""
+    """Where a run that lost against another writer continued."""
 
     thread: str
     fork: str

@@ -57,9 +57,9 @@ def heal_hook(
 ) -> Any:
     """Repair the state before a model is called: the ``pre_model_hook`` of ``create_react_agent``.
 
-    It is the hook itself, and with options it makes one: ``heal_hook(dialect=...)`` names a
-    profile such as ``langchain:mistral``, ``model`` a version that rules depend on. Those are for
-    what is sent, which then goes to the model as a list of its own. ``channel`` names the
+    Use it as the hook itself, or call it with options to make one: ``heal_hook(dialect=...)`` names
+    a profile such as ``langchain:mistral``, ``model`` a version that rules depend on. The options
+    apply to what is sent, which then goes to the model as a separate list. ``channel`` names the
     messages in the state.
     """
 
@@ -154,7 +154,7 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 def checked_dialect(dialect: str | None) -> None:
     """Raise ``UsageError`` for a dialect that is not spoken here: messages are LangChain's."""
     if dialect is not None and profile_named(dialect).dialect != DIALECT:
-        raise UsageError(f"what is seen here are messages of LangChain: {DIALECT}, or a profile")
+        raise UsageError(f"the messages here are LangChain messages: {DIALECT}, or a profile of it")
 
 
 def sendable(

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class HealMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Heals the conversation of an agent, in its state once and before every call.
+    """Heals an agent's conversation, once in its state and before every model call.
 
-    In the state, open calls are answered, with the results that the checkpointer has beside earlier
-    checkpoints of the thread, late results moved, half replies completed; the update is one step
-    of the graph, and later ones find nothing to do. What is sent is healed again, because
-    middleware between the two may have cut it. A list in which nothing is wrong is passed on as
-    the same object. Works together with approvals and summaries, in any order.
+    In the state, open calls are answered with the results that the checkpointer has beside earlier
+    checkpoints of the thread, late results are moved, and half replies are completed; the update is
+    one step of the graph, and later steps find nothing to do. What is sent is healed again, because
+    middleware between the two may have cut it. A list with nothing wrong in it is passed on as the
+    same object. Works together with approvals and summaries, in any order.
 
     ``dialect`` names a profile such as ``langchain:mistral`` for what is sent, ``model`` a version
-    that rules depend on; both are read off the request's model if they are not given.
+    that rules depend on; by default both are taken from the request's model.
     """
 
     def __init__(self, dialect: str | None = None, *, model: str | None = None) -> None:

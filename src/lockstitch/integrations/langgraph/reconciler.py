@@ -70,17 +70,17 @@ def reconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Make a thread's checkpoint valid, as a new checkpoint behind it, and report.
+    """Make a thread's checkpoint valid by adding a new one after it, and return a report.
 
-    ``messages`` is the conversation that the application holds, if the checkpoint is to equal
-    it; the report's ``messages`` are what it should hold from now on. Results of tools that had
+    ``messages`` is the conversation that the application holds, if the checkpoint should equal it;
+    the report's ``messages`` are what it should hold from now on. Results of tools that had
     finished come from the pending writes. A thread that waits for a person is left alone, unless
-    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it when
-    no run of the thread is under way.
+    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it while no
+    run of the thread is active.
 
     With a graph, what finished tasks wrote to other channels is applied by the graph's reducers,
     and subgraphs that keep a history of their own are repaired, too. ``channel`` names the channel
-    of the conversation, where there are several.
+    of the conversation, if there are several.
     """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
     return run_reconciler(task, messages)
@@ -98,7 +98,7 @@ async def areconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Do what ``reconcile`` does, in an event loop; savers that only block run in a thread."""
+    """Do what ``reconcile`` does, in an event loop; blocking savers run in a thread."""
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
 
     async def done(step: SaverStep) -> Any:
@@ -149,9 +149,7 @@ class Reconciler:
         resolve = getattr(self.graph, "_resolve_checkpointer", None)
         found = saver or (self.graph.checkpointer if resolve is None else resolve(config))
         if not isinstance(found, BaseCheckpointSaver):
-            raise UsageError(
-                "this graph has no checkpointer, so that there is nothing to reconcile"
-            )
+            raise UsageError("this graph has no checkpointer, so there is nothing to reconcile")
         self.saver = found
 
     def saver_for(self, step: SaverStep) -> BaseCheckpointSaver[Any]:
@@ -168,7 +166,7 @@ class Reconciler:
         # A text is a sequence, too.
         is_list = isinstance(raw, Sequence) and not isinstance(raw, str | bytes)
         if raw is not None and not is_list:
-            raise UsageError("messages is the list of messages that the application holds")
+            raise UsageError("messages must be the list of messages that the application holds")
         if self.channel is not None:
             _check_channel(self.graph, self.channel)
         space = self.config["configurable"]["checkpoint_ns"]
@@ -368,12 +366,12 @@ class Reconciler:
         for name, history in found.items():
             known = pending_writes.replay(history) or []
             if "seed" in history and name not in counted:
-                return report_broken("LS903", name, "its value is gone", saved, known)
+                return report_broken("LS903", name, "its value is missing", saved, known)
             root: CheckpointTuple | None = saved
             while "seed" not in history and root is not None and root.parent_config is not None:
                 root = yield from self._load(root.parent_config)
             if root is None:
-                return report_broken("LS904", name, "an ancestor is gone", saved, known)
+                return report_broken("LS904", name, "an ancestor is missing", saved, known)
         return CheckpointRepair(
             saved,
             self.saver.get_next_version,
@@ -411,4 +409,6 @@ def _address(
 
 def _check_channel(graph: Any, channel: str) -> None:
     if graph is not None and channel not in graph.channels:
-        raise UsageError(f"this graph has no channel {channel!r}: name its conversation's channel")
+        raise UsageError(
+            f"this graph has no channel {channel!r}: name the channel of its conversation"
+        )

@@ -22,7 +22,7 @@ COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 
 
 class ReconciledChannel(Struct, kw_only=True):
-    """One channel of messages: its name, what it holds now, and the counts of what was done."""
+    """One channel of messages: its name, its present content, and counts of what was done."""
 
     name: str
     messages: list[BaseMessage] = field(default_factory=list)
@@ -41,23 +41,21 @@ class Reconciled(Struct, kw_only=True):
     """The report of a reconciliation of one namespace of a thread.
 
     ``messages`` is the conversation in the checkpoint now: what the application should hold.
-    ``before`` and ``after`` are the configs of the checkpoint that was read and of the one that
-    is to be gone on from; they are equal if nothing was ``changed``. ``waiting`` says that a
-    person is asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
+    ``before`` and ``after`` are the configs of the checkpoint that was read and of the one to
+    continue from; they are equal if nothing was ``changed``. ``waiting`` says that a person is
+    being asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
 
-    ``results`` counts real results that were taken from pending writes, ``errors`` what tools are
-    recorded to have failed with, ``synthetic`` answers that say that nothing is known, ``partial``
-    pieces of broken-off replies, ``duplicates`` ids that were used twice, ``removed`` and
-    ``added`` messages of the checkpoint that the application did not have, and the reverse.
-    ``unapplied`` names channels for which finished tasks wrote something that could not be applied
-    without the graph.
+    ``results`` counts real results taken from pending writes, ``errors`` recorded tool errors,
+    ``synthetic`` answers that say that the outcome is unknown, ``partial`` pieces of interrupted
+    replies, ``duplicates`` ids that were used twice, ``removed`` messages of the checkpoint that
+    the application did not have, and ``added`` the reverse. ``unapplied`` names channels for which
+    finished tasks wrote something that could not be applied without the graph.
 
     ``channel`` and ``messages`` are those of the main channel; ``channels`` has every channel of
-    messages in this namespace, with counts of its own, of which those of the report are the sum.
-    ``unread`` names channels that seem to hold a conversation in a form that only the graph
-    understands (dicts, or messages among other things): they are left as they are.
-    ``next`` names the nodes that ``invoke(None)`` goes on with; if there are none, something new
-    has to be said.
+    messages in this namespace with its own counts; the report's counts are their sum. ``unread``
+    names channels that seem to hold a conversation in a form that only the graph understands
+    (dicts, or messages among other things): they are left as they are. ``next`` names the nodes
+    that ``invoke(None)`` would run next; if there are none, send a new message.
     """
 
     before: RunnableConfig | None = None
@@ -83,13 +81,13 @@ class Reconciled(Struct, kw_only=True):
 
     @property
     def waiting(self) -> bool:
-        """Whether a person is asked here, or in a subgraph, and was left to answer."""
+        """Whether a person is being asked, here or in a subgraph."""
         own = bool(self.paused) and not self.changed
         return own or any(below.waiting for below in self.subgraphs)
 
     @property
     def namespace(self) -> str:
-        """The namespace that this is about; empty for the graph itself."""
+        """The namespace of this report; empty for the graph itself."""
         configurable: dict[str, Any] = (self.after or {}).get("configurable", {})
         return str(configurable.get("checkpoint_ns") or "")
 
@@ -109,7 +107,7 @@ class Reconciled(Struct, kw_only=True):
         waits = [f"waiting at an {self.paused}" if self.waiting else ""]
         named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
         named += [f"left alone {name}" for name in self.unread]
-        named += [f"goes on with {name}" for name in self.next]
+        named += [f"continues with {name}" for name in self.next]
         shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
         return ", ".join(part for part in shown if part)
 
@@ -117,12 +115,12 @@ class Reconciled(Struct, kw_only=True):
 
 
 class Counters(Struct, frozen=True):
-    """What one checkpointer has done since it was made, in this process.
+    """What one checkpointer has done in this process since it was created.
 
-    ``healed`` counts runs that found their thread broken and began on a healed one, ``codes`` the
-    same by what was wrong (a run may have several), ``results`` the real results that were kept
-    for them. ``conflicts`` counts what was refused, or went into a fork, since another writer had
-    the thread; ``retries`` what was tried again silently.
+    ``healed`` counts runs that found their thread broken and started from a healed one, ``codes``
+    the same by what was wrong (a run may have several), ``results`` the real results that were kept
+    for them. ``conflicts`` counts runs that were refused, or continued in a fork, because another
+    writer had the thread; ``retries`` counts silent retries.
     """
 
     healed: int = 0

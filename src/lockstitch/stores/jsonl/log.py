@@ -247,7 +247,7 @@ def hidden_lines(piece: bytes) -> Iterator[tuple[int, Line]]:
 def wrong_version(line: OpeningLine, where: Where) -> Damaged:
     """Return the error for a file that this version does not know."""
     known = f"{VERSION} or {FORKED}"
-    return Damaged(f"it is of version {line.lockstitch}, not {known}").about(*where)
+    return Damaged(f"it has version {line.lockstitch}, not {known}").about(*where)
 
 
 CHUNK = 1 << 20
@@ -357,13 +357,13 @@ class LogWalk:
         if line.lockstitch != (FORKED if line.base else VERSION):
             raise wrong_version(line, self.where)
         if line.session != self.session and line.session.lower() == self.session.lower():
-            raise UsageError(f"the file system does not tell it from {line.session}").about(
+            raise UsageError(f"the file system does not distinguish it from {line.session}").about(
                 session=self.session
             )
         if line.base is not None:
             # Go on behind the records that a fork shares; only its first line tells of them.
             if self.state.made:
-                raise Damaged("it is said to be a fork, but not in its first line").about(
+                raise Damaged("it is listed as a fork, but its first line does not say so").about(
                     *self.where
                 )
             digest = bytes.fromhex(line.base.digest)

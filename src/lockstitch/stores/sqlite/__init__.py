@@ -257,13 +257,13 @@ class SqliteBackend(Backend):
         """Find a lease of ours; raises if nothing may be written under it any more."""
         hold = self._leases.held.get(lease.token)
         if hold is None:
-            raise Fenced("the lease was given back or taken over; nothing was written").about(
+            raise Fenced("the lease was released or taken over; nothing was written").about(
                 *self._where(lease.session)
             )
         if hold.generation != writer.generation:
             raise Unsure(
-                "a write failed since this lease was taken, and what"
-                " is in the store is not known: open the session again"
+                "a write failed since this lease was taken, and what is in the store is not "
+                "known: open the session again"
             ).about(*self._where(hold.session))
         return hold
 
@@ -389,7 +389,7 @@ class SqliteBackend(Backend):
                 with suppress(Damaged):
                     row = rows.session_named(connection, name, where)
                 if row is not None and (name == aside or self._is_held(row)):
-                    raise Held(f"session {name} is there already, or held by somebody").about(
+                    raise Held(f"session {name} already exists, or is held by a writer").about(
                         *where
                     )
             require_stamp(stamp, salvage.stamp_of(*old[:3]), session)
@@ -500,7 +500,7 @@ def verify(
     yield from _sessions(readers, listed)
     yield from ask(
         lambda connection: [
-            StoreFault("", 0, f"there are records of session number {number}, which is gone")
+            StoreFault("", 0, f"there are records of session number {number}, which does not exist")
             for number in rows.unneeded_numbers(connection)
         ]
     )
@@ -517,7 +517,7 @@ def _sessions(
                 found = rows.sessions_from(connection, number, rows.CHUNK)
         except LockstitchError as error:
             yield StoreFault(
-                "", 0, f"sessions behind number {number} cannot be listed: {error.message}"
+                "", 0, f"sessions after number {number} cannot be listed: {error.message}"
             )
             return
         for raw in found:
@@ -549,7 +549,7 @@ def _session(
             for record in verify_chain(found, Head(), where, last=end.seq, end=end):
                 good = Head(record.seq, record.digest, record.epoch)
             if good.seq > end.seq:
-                raise Damaged(f"there are records behind its last one, {end.seq}").about(*where)
+                raise Damaged(f"there are records after its last one, {end.seq}").about(*where)
     except LockstitchError as error:
         yield StoreFault(row.name, good.seq + 1, error.message)
     else:
@@ -566,7 +566,7 @@ def _blobs(readers: Readers) -> Iterator[StoreFault]:
                 found = rows.next_blob(connection, name)
         except LockstitchError as error:
             yield StoreFault(
-                "", 0, f"large values behind {name.hex()} cannot be read: {error.message}"
+                "", 0, f"large values after {name.hex()} cannot be read: {error.message}"
             )
             return
         if found is None:

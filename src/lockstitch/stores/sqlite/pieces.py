@@ -251,7 +251,7 @@ def records(
         try:
             data = b"".join((rest, *_batch(found_rows, row, len(rest), most)))
         except Overfull:
-            raise too_much(where, f"what is kept behind record {seq}", most) from None
+            raise too_much(where, f"what is stored after record {seq}", most) from None
         if len(rest) > longest:
             raise too_much(where, f"record {seq + 1}", longest)
         if skip:

@@ -64,13 +64,13 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "42501": (Unreadable, "the role lacks a privilege that this needs"),
     "42P01": (Unreadable, "a table of LangGraph's checkpoints is gone"),
     "42703": (Unreadable, "a table of LangGraph's checkpoints lacks a column"),
-    "23505": (Moved, "the thread went on meanwhile"),
+    "23505": (Moved, "the thread was continued meanwhile"),
     "53100": (Unreadable, "the server's disk is full"),
     "53200": (Unreadable, "the server is out of memory"),
     "53300": (Busy, "the server has no connection left"),
     "55P03": (Busy, "the server gave up waiting for a lock"),
     "57014": (Busy, "the server cancelled the statement, or its time was up"),
-    "40001": (Busy, "the server could not put it in order with what others wrote"),
+    "40001": (Busy, "the server could not serialize it with what others wrote"),
     "40P01": (Busy, "the server broke a deadlock"),
     "XX001": (Unreadable, "the server found damaged data"),
     "XX002": (Unreadable, "the server found a damaged index"),
@@ -111,7 +111,7 @@ def parse_options(url: str) -> DatabaseOptions:
     except ValueError:
         lease = 0.0
     if not 0 < lease < float("inf"):
-        raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
+        raise UsageError("lease must be a number of seconds greater than 0, as in lease=30")
     return DatabaseOptions(
         found.plain,
         found.last("schema") or None,
@@ -322,9 +322,9 @@ def _look_into(connection: Connection, database: Database) -> DatabaseContent:
             database.require_trusted(connection, home.schema, TABLES, writes=False)
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
-            "its checkpoints are of another shape than those of "
-            "PostgresSaver: of the shallow saver, which keeps no history that a repair could build "
-            "on, or of LangGraph Platform; they are not supported"
+            "its checkpoints do not have the form of PostgresSaver's: they come from the "
+            "shallow saver, which keeps no history that a repair could build on, or from "
+            "LangGraph Platform; neither is supported"
         ).about(database.address.url)
     return DatabaseContent(bool(own), tuple(homes))
 
@@ -338,8 +338,8 @@ def find_schemas(
         schema = parse_options(url).schema
         where = f"its schema {schema}" if schema else "it"
         raise UnknownFormat(
-            f"{where} holds no checkpoints of LangGraph: the tables "
-            "checkpoints, checkpoint_blobs and checkpoint_writes are not there"
+            f"{where} holds no LangGraph checkpoints: it lacks the tables checkpoints, "
+            "checkpoint_blobs and checkpoint_writes"
         ).about(Database(url).address.url)
     if len(made) == 1:
         return [(url, made[0])]

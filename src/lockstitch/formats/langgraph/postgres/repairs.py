@@ -38,7 +38,7 @@ from lockstitch.formats.langgraph.sqlite import ThreadFormat
 from lockstitch.formats.records import Record
 from lockstitch.stores.postgres.connections import Connection
 
-_WENT_ON = "the thread went on meanwhile; nothing was written"
+_WENT_ON = "the thread was continued meanwhile; nothing was written"
 # Any constant will do that no other program takes for its own lock.
 _LOCK = 0x6C6F636B73746A
 _EXISTS = """
@@ -89,7 +89,7 @@ _TRIES = 3
 _SNAPSHOT_EXT = 7
 _EXT_SIZES = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 _UNDO_PAGE = 500
-_NONE = "it has no repair to take back"
+_NONE = "it has no repair to undo"
 _LAST_RUN = "SELECT run FROM {lockstitch_repairs} WHERE undone IS NULL ORDER BY id DESC LIMIT 1"
 _RUNS = """
 SELECT run, min(made), count(*), count(undone) FROM {lockstitch_repairs}
@@ -453,7 +453,7 @@ def _undo_one(connection: Connection, home: LangGraphSchema, number: int) -> Non
     values["versions"] = [version for _, version, _ in added["blobs"]]
     [(gone_on,)] = connection.execute(home.sql(_GONE_ON), values).fetchall()
     if gone_on:
-        raise Conflict("the thread has gone on from the repair; nothing was taken back")
+        raise Conflict("the thread was continued since the repair; nothing was undone")
     values["digest"] = added["checkpoint"]
     count = connection.execute(home.sql(_DELETE_CHECKPOINT), values).rowcount
     for channel, version, digest in added["blobs"]:
@@ -463,5 +463,5 @@ def _undo_one(connection: Connection, home: LangGraphSchema, number: int) -> Non
         [(is_there,)] = connection.execute(home.sql(_IS_THERE), values).fetchall()
         # A thread that was deleted as a whole has nothing left to take back.
         if count or is_there:
-            raise Conflict("the rows are no longer what the repair added; nothing was taken back")
+            raise Conflict("the rows have changed since the repair; nothing was undone")
     connection.execute(home.sql(_MARK), {"number": number})

@@ -121,18 +121,18 @@ class Saver(BaseCheckpointSaver[Any]):
     >>> with Saver("sqlite:///agent.db") as saver:                # or postgresql://…
     ...     graph = builder.compile(checkpointer=saver)
 
-    Every message is stored once, and a checkpoint says what it changes. A ``put`` that does not
-    build on the thread's head, because somebody else has written meanwhile, raises ``Conflict``,
-    unless the run began at a checkpoint that was asked for by its id: that is a fork. A run that
-    brings a new message to a thread that was broken off finds it repaired, as ``reconcile`` does
-    it, unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is
-    how many seconds a thread that is being removed or pruned is waited for. With ``turn_wait``, a
-    run has its thread to itself, also before other processes, and another one waits so many seconds
-    for it to end, then it gets ``Held``. ``allow`` are classes
-    that may be built from stored values, beside those that LangGraph knows as safe and those that
-    the schemas of the graphs name that use this saver. ``ttl`` is
-    after how many seconds without a change ``sweep`` removes a thread. ``cache`` is how many
-    bytes of journals are kept in memory. With a ``serde`` of your own, every value goes through it.
+    Every message is stored once, and a checkpoint records what it changes. A ``put`` that does not
+    build on the thread's last checkpoint, because somebody else has written meanwhile, raises
+    ``Conflict``, unless the run began at a checkpoint requested by its id: that is a fork. A run
+    that brings a new message to an interrupted thread finds it repaired, as by ``reconcile``,
+    unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is how many
+    seconds to wait for a thread that is being removed or pruned. With ``turn_wait``, a run has its
+    thread to itself, across processes; another run waits that many seconds for it to end, then gets
+    ``Held``. ``allow`` lists classes that may be built from stored values, in addition to those
+    that LangGraph counts as safe and those that the schemas of this saver's graphs name. ``ttl`` is
+    the number of seconds without a change after which ``sweep`` removes a thread. ``cache`` is the
+    number of bytes of journals to keep in memory. If you pass a ``serde``, every value goes through
+    it.
     """
 
     def __init__(  # noqa: PLR0913 - options by name
@@ -148,7 +148,7 @@ class Saver(BaseCheckpointSaver[Any]):
         reconcile: bool = True,
     ) -> None:
         if ttl is not None and not ttl > 0:
-            raise UsageError("ttl is a number of seconds greater than 0")
+            raise UsageError("ttl must be a number of seconds greater than 0")
         self.schemas = GraphSchemas()
         super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
         connect_graphs()
@@ -189,11 +189,11 @@ class Saver(BaseCheckpointSaver[Any]):
 
     @property
     def counters(self) -> Counters:
-        """What this saver has healed, refused and tried again so far."""
+        """What this saver has healed, refused and retried so far."""
         return self._counting.counters()
 
     def close(self) -> None:
-        """Let go of files and connections; may be called twice."""
+        """Release files and connections; may be called twice."""
         self._turns.close()
         self._backend.close()
         self._executor.close()
@@ -298,7 +298,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return islice((saved for spot in older if (saved := matching(*spot)) is not None), limit)
 
     def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Name the namespaces of a thread, as they were when it was last read: subgraphs' too."""
+        """Name the namespaces of a thread as of the last read, including those of subgraphs."""
         live = self._threads.get(str(thread_id))
         with live.lock:
             return list(live.thread.spaces)
@@ -325,7 +325,7 @@ class Saver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint behind its parent, durably."""
+        """Store a checkpoint after its parent, durably."""
         place = place_of(config)
         about = get_checkpoint_metadata(config, metadata)
         run = None if is_guarded() else self._runs.find_writer(config, is_put=True)
@@ -379,7 +379,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the version behind another; texts, as other savers write them, are continued."""
+        """Return the version after another; strings, as other savers write them, are continued."""
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else current + 1
@@ -426,7 +426,7 @@ class Saver(BaseCheckpointSaver[Any]):
         What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
         """
         if strategy not in _STRATEGIES:
-            raise UsageError("strategy is 'keep_latest' or 'delete'")
+            raise UsageError("strategy must be 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
             if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
@@ -436,7 +436,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def sweep(self) -> int:
         """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
         if self.ttl is None:
-            raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
+            raise UsageError("say how long threads are kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
         return sweep_threads(self._backend, border)
 
@@ -475,7 +475,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
     """Return the conflict of a run whose thread went on, or was removed, since it was read."""
-    what = "has gone on" if latest else "was removed"
+    what = "was continued" if latest else "was removed"
     error = Overtaken(
         f"thread {place.thread}{place.within}: it {what} since this run read it"
         f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
@@ -593,4 +593,4 @@ class RunTurns:
             self._backend.release(lease)
         except LockstitchError as error:
             # The turn itself is done; whoever comes next takes the lease over in its time.
-            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)
+            _LOG.warning("the turn on %s was not released: %s", lease.session, error)
