@@ -85,6 +85,14 @@ def test_a_page_of_scripts_and_escapes_does_nothing() -> None:
     assert read(page).text.count("<script>alert(1)</script>") >= 7
 
 
+@pytest.mark.parametrize("kind", ["markdown", "html"])
+def test_an_empty_message_is_not_taken_for_a_thought(kind: str) -> None:
+    messages = [{"type": "human", "content": "Go."}, {"type": "human", "content": ""}]
+    document = write_document(kind, "T", "", messages, "langchain").decode()
+    assert "Go." in document
+    assert "Thought" not in document
+
+
 def test_what_the_provider_ran_stands_under_no_call_of_ours() -> None:
     served = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}}
     outcome = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": "four"}
