@@ -138,6 +138,15 @@ def test_a_session_is_exported_with_its_title(tmp_path: Path, kind: str) -> None
     assert command("export", path, "--to", kind, "--raw").returncode == 2
 
 
+def test_ids_of_any_kind_keep_no_title_away(tmp_path: Path) -> None:
+    odd = claude.line(9, 1, "user", "Go on.").replace(f'"{claude.uuid(9)}"', '["x"]')
+    title = '{"type":"summary","summary":"The build","leafUuid":{}}'
+    path = tmp_path / "session.jsonl"
+    path.write_text(f"{title}\n{odd}\n{claude.healthy()}", encoding="utf-8")
+    done = command("export", path, "--to", "markdown")
+    assert done.stdout.startswith(b"# The build"), done.stderr
+
+
 def test_without_secrets(tmp_path: Path) -> None:
     key = "sk-ant-api03-" + "a1B2" * 20
     path = tmp_path / "session.jsonl"
