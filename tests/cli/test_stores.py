@@ -293,6 +293,7 @@ def test_a_damaged_session_is_repaired_and_taken_back(here: Any, store: str) -> 
     assert b"--yes applies this plan" in shown.stderr
     done = here("repair", "--yes", store)
     assert done.returncode == 0
+    assert b"1 lost" in done.stderr
     assert b"the damaged one is kept as ticket-42.damaged-1" in done.stderr
     checked = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert {one["session"]: one["status"] for one in checked} == {

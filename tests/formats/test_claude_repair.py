@@ -404,6 +404,27 @@ def test_a_line_that_is_made_anew_keeps_what_was_put_behind_it(tmp_path: Path) -
     assert len(calls) == len(set(calls)) == 3
 
 
+def test_what_cannot_be_put_back_yet_is_not_said_to_be(tmp_path: Path) -> None:
+    """A reply behind a second copy of a call has its place once that copy has an id of its own."""
+    book = opened(Book("copied_call", "tree"))
+    book.ask("Read it.")
+    turn = book.say("I look.", "the file")
+    book.answer(turn.calls[0], "the first")
+    end = book.say("I read it.").records[-1]
+    caller = turn.calls[0].record
+    copy = book.add({**caller, "uuid": counted_uuid("again", caller["uuid"])})
+    book.tip = copy["uuid"]
+    book.result(turn.calls[0].id, book.words("the second"), copy["uuid"])
+    book.say("I read it again.")
+    book.note("last-prompt", lastPrompt="Read it.", leafUuid=end["uuid"])
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    ran = home.here("repair", "--yes", "--json", path)
+    edits = [json.dumps(edit) for edit in session_of(ran, path)["edits"]]
+    assert len(edits) == len(set(edits))
+    assert home.here("check", path).status == 0
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"\0\0\0", b"not a session", b"{}\n"], ids=repr)
 @pytest.mark.parametrize("command", ["check", "repair"])
 def test_what_is_no_session_is_refused_and_left_alone(

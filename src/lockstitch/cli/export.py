@@ -27,7 +27,7 @@ from lockstitch.formats.records import read_json
 from lockstitch.rules.rule import several
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
-from lockstitch.transcript.messages import MessageTranscript, join_results
+from lockstitch.transcript.messages import EMPTY_MESSAGE, MessageTranscript, join_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -182,6 +182,8 @@ def write_document(
 ) -> bytes:
     """Return a conversation as a document of a kind, every call with its result."""
     parts = join_results(MessageTranscript(messages, dialect, {}).body())
+    # a message without content is nothing to read, and no thought of anybody's
+    parts = [part for part in parts if part.get("text") != EMPTY_MESSAGE or part["kind"] != "note"]
     write = _markdown if kind == "markdown" else _html
     return "".join(write(title, facts, parts)).encode("utf-8", "backslashreplace")
 

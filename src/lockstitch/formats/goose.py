@@ -249,6 +249,9 @@ class _GooseWriteBack:
         self.names = {spelled(own): own for own in ids}
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
+        values = [record.value for record in self.records if type(record.value) is dict]
+        names = (value.get(key) for value in values for key in ("message_id", "id"))
+        self.taken = {name for name in names if type(name) is str}
 
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
         lines: list[GooseLine] = []
@@ -314,6 +317,14 @@ class _GooseWriteBack:
             self.requests[turn.number] = {item["id"]: item for item in reversed(named)}
         return self.requests[turn.number]
 
+    def _new_id(self) -> str:
+        """Make the id of a message, not one that an earlier repair made."""
+        while True:
+            self.made += 1
+            made = f"msg_{self.session}_lockstitch{self.made:03d}"
+            if made not in self.taken:
+                return made
+
     def _with(self, record: Record, items: list[Any]) -> Record:
         if isinstance(record, Row):
             return put_list(record, items)
@@ -324,8 +335,7 @@ class _GooseWriteBack:
         items = [self._item(block, None) for block in line.blocks]
         near = self.records[anchor if anchor != NEW else min(self.sent, default=0)]
         first = anchor == NEW
-        self.made += 1
-        own = f"msg_{self.session}_lockstitch{self.made:03d}"
+        own = self._new_id()
         if not isinstance(near, Row):
             created = near.value.get("created", 0)
             times = {"id": own, "role": line.role, "created": created}

@@ -486,8 +486,9 @@ class StoreSource(ManySource, frozen=True):
                     report.error = error.message
                 else:
                     done.remaining, done.is_written = [], True
-            kept = f"repaired; the damaged one is kept as {done.backup}"
-            report.notes = [kept if done.is_written else summary_of(found)]
+            report.notes = [summary_of(found)]
+            if done.is_written:
+                report.notes += [f"repaired; the damaged one is kept as {done.backup}"]
             yield done
 
     def copy(self, url: str) -> tuple[int, int]:

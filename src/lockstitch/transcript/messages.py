@@ -98,6 +98,8 @@ _DEEPEST = 4
 # title, the id of a call, a finding, how far it is indented, and whether it was said before.
 _HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title", "served"})
 
+EMPTY_MESSAGE = "[empty message]"
+
 ShownPart = dict[str, Any]
 
 
@@ -330,7 +332,7 @@ class MessageTranscript:
         if message.flaw:
             yield note_part(f"[malformed message: {message.flaw}]", is_warning=True)
         elif not message.parts and not notes:
-            yield note_part("[empty message]")
+            yield note_part(EMPTY_MESSAGE)
         for part in message.parts:
             found = marks.pop(part.at, [])
             if part.kind == CALL:

@@ -371,11 +371,11 @@ class ClaudeCode(Format):
 
 
 def _title(lines: Sequence[dict[str, Any]]) -> str:
-    known = {value.get("uuid") for value in lines}
+    known = {as_str(value.get("uuid")) for value in lines}
     for kind, field in _TITLES:
         for value in reversed(lines):
             # old files begin with the summaries of other sessions
-            is_own = kind != "summary" or value.get("leafUuid") in known
+            is_own = kind != "summary" or as_str(value.get("leafUuid")) in known
             found = as_str(value.get(field))
             if value.get("type") == kind and is_own and found and found.strip():
                 return found

@@ -524,8 +524,15 @@ class ClaudeTreeRepair(TreeRepair):
         are many, all those are put back at once that are in nobody's way.
         """
         branches: list[OffBranch] = [fault.about for fault in self.of(BRANCH)]
-        # What has a neighbour neither before nor behind it can be put nowhere.
-        lost = [b for b in branches if b.kind == END or (b.onward, b.attach) != (None, None)]
+        # What nothing goes on behind, and what hangs where it belongs, can be put nowhere.
+        above = [self.graph.parent_of(self.graph.by_number[branch.top]) for branch in branches]
+        lost = [
+            branch
+            for branch, parent in zip(branches, above, strict=True)
+            if branch.kind == END
+            or branch.onward is not None
+            or (branch.attach is not None and (parent is None or parent.number != branch.attach))
+        ]
         cut = [branch for branch in lost if branch.kind == CUT]
         many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
         for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:

@@ -308,8 +308,10 @@ class ClaudeWriteBack:
             return
         last = speakers[-1]
         end = time_of(last.record.value)
-        # An older line that comes last now is the one to change, not all that it was put behind.
-        is_moved = last.number < max(unit.number for unit in speakers[:-1])
+        # A line that was put last is the one to change, not all that it was put behind.
+        before = {number: place for place, number in enumerate(self.sent)}
+        places = [before.get(unit.number, NEW) for unit in speakers]
+        is_moved = places[-1] < max(places[:-1])
         if last.number == NEW or (is_moved and (end is None or end <= top)):
             # 2.1.50 goes on at the newest line of all, notes of progress included.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)

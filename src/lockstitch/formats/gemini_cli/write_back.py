@@ -337,18 +337,23 @@ class GeminiWriteBack:
 
     def _add(self, anchor: ChatPlace | None, slot: ChatSlot) -> None:
         """Make a message for a part that no message has a place for."""
-        self.made += 1
         near = self.owners[anchor] if anchor is not None else None
         near = near or self._first()
-        seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
-        value: dict[str, Any] = {
-            "id": str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
-        }
+        value: dict[str, Any] = {"id": self._new_id()}
         if near is not None:
             value["timestamp"] = near.value.get("timestamp")
         kind = "gemini" if slot.role == MODEL else USER
         value |= {"type": kind, "content": [slot.part]}
         self.added.setdefault(anchor, []).append(value)
+
+    def _new_id(self) -> str:
+        """Make the id of a message; one that an earlier repair made would take its place."""
+        while True:
+            self.made += 1
+            seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
+            made = str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
+            if made not in self.chat.messages and made not in self.chat.copies:
+                return made
 
     def _remove_the_rest(self, slots: Sequence[ChatSlot]) -> None:
         """Take out of the messages what is not among the repaired contents."""
