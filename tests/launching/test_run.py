@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -263,8 +264,15 @@ def test_without_a_person_nothing_is_repaired_unless_asked(
     done = ran(tmp_path, environ, "--yes", *words)
     assert (done.returncode, done.stdout) == (4, "started -c\n")
     assert "Repaired." in done.stderr
+    assert "will be answered with a neutral result" in done.stderr  # a plan is none of the past
     (backup,) = broken.path.parent.glob(".lockstitch/*.bak")
     assert backup.read_bytes() == before
+    undo = done.stderr.partition("To undo it: lockstitch ")[2].splitlines()[0]
+    repaired = broken.path.read_bytes()
+    pasted = ["sh", "-c", f"{shlex.join(LOCKSTITCH)} {undo} --yes"]
+    again = subprocess.run(pasted, check=False, env=environ)
+    assert (again.returncode, broken.path.read_bytes()) == (0, before)
+    broken.path.write_bytes(repaired)
     done = ran(tmp_path, environ, "--yes", *words)
     assert done.stderr == "The session is healthy that Claude Code can resume here.\n"
 

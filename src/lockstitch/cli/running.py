@@ -73,6 +73,8 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
     from lockstitch.sources import operations
+    from lockstitch.sources.own_stores import may_hold_many
+    from lockstitch.sources.source import pasted
 
     name = render.session_name(source.path, source.format, source.session)
     try:
@@ -88,12 +90,15 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
         terminal.note(
             f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
         )
-        for made in planned.changes:
-            terminal.note(render.describe_change(name, made))
+        for line in render.describe_changes(name, planned.changes, is_done=False):
+            terminal.note(line)
         question = "Repair it before it is resumed? A backup is kept."
         if yes or terminal.confirm(question, "--yes repairs it"):
             done = operations.write_plan(session, planned, backup.new_run())
-            terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
+            terminal.note(f"Repaired. Backup: {pasted(str(done.backup))}")
+            named = f" --session {pasted(source.session)}" if source.session else ""
+            more = named if may_hold_many(source.path) else ""
+            terminal.note(f"To undo it: lockstitch undo {pasted(source.path)}{more}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
     except LockstitchError as error:
