@@ -69,9 +69,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
 
 
-def ran(root: Path, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    root: Path, environ: dict[str, str], *words: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RUN, *words],
+        [*before, *RUN, *words],
         cwd=root / "work",
         env=environ,
         stdin=subprocess.DEVNULL,
@@ -275,6 +277,19 @@ def test_without_a_person_nothing_is_repaired_unless_asked(
     broken.path.write_bytes(repaired)
     done = ran(tmp_path, environ, "--yes", *words)
     assert done.stderr == "The session is healthy that Claude Code can resume here.\n"
+
+
+def test_a_disk_that_is_full_does_not_keep_the_program_from_its_session(
+    tmp_path: Path, environ: dict[str, str], broken: Chat
+) -> None:
+    before = broken.path.read_bytes()
+    words = ("--yes", "--no-proxy", "--", str(tmp_path / "claude"), "-c")
+    limited = ("sh", "-c", 'ulimit -f 1; exec "$@"', "sh")  # no file of more than 512 bytes
+    # nor of a compiled module
+    done = ran(tmp_path, {**environ, "PYTHONDONTWRITEBYTECODE": "1"}, *words, before=limited)
+    assert (done.returncode, done.stdout) == (4, "started -c\n")
+    assert f"{broken.path}: not repaired: File too large" in done.stderr
+    assert broken.path.read_bytes() == before
 
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(

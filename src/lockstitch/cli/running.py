@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import Command, Operand, option
-from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.errors import Busy, LockstitchError, UsageError, reason_of
 from lockstitch.files import backup
 from lockstitch.rules.rule import several
 
@@ -101,9 +101,11 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
             terminal.note(f"To undo it: lockstitch undo {pasted(source.path)}{more}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
-    except LockstitchError as error:
+    except (LockstitchError, OSError) as error:
+        # a disk that is full, say; the program copes with its session as it did before
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         terminal.note(
-            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
+            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(reason)}"
         )
     return True
 
