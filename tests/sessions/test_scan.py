@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import lockstitch
 from tests.formats.databases import OpencodeBook
 from tests.sessions import claude, command, homes
 
@@ -178,7 +179,19 @@ def test_a_first_line_larger_than_what_is_looked_at_first(home: Path, tmp_path: 
 def test_a_path_that_is_not_there(home: Path) -> None:
     done = run(home, "scan", home / "nowhere")
     assert done.returncode == 2
-    assert "no such file or folder" in done.stderr
+    assert done.stderr == f"lockstitch: {home / 'nowhere'}: no such file or folder\n"
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/agent.db", "jsonl:///{}/lines"])
+def test_the_address_of_a_store(home: Path, url: str) -> None:
+    url = url.format(home)
+    with lockstitch.open(url) as store, store.session("ticket-42") as session:
+        session.say("go on")
+    done = run(home, "scan", url, "--json")
+    assert [one["session"] for one in json.loads(done.stdout)["sessions"]] == ["ticket-42"]
+    gone = run(home, "scan", f"{url}-gone")
+    assert (gone.returncode, gone.stdout) == (2, "")
+    assert "no such file or folder" in gone.stderr
 
 
 def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:

@@ -244,6 +244,7 @@ def test_a_list_names_files_that_are_there(tmp_path: Path) -> None:
     assert len({one["session"] for one in found}) == len(found) == 2
     printed = run("undo", "--list", path).stdout
     assert all(one["backup"] in printed and one["session"] in printed for one in found)
+    assert all(f" {one['size']}  {one['backup']}" in printed for one in found)
 
 
 def test_a_backup_that_was_removed_is_said_to_be_missing(tmp_path: Path) -> None:

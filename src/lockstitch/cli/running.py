@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import Command, Operand, option
-from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.errors import Busy, LockstitchError, UsageError, reason_of
 from lockstitch.files import backup
 from lockstitch.rules.rule import several
 
@@ -74,6 +74,8 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show and make the repair of a session; whether there was anything to say about it."""
     from lockstitch.sources import operations
+    from lockstitch.sources.own_stores import may_hold_many
+    from lockstitch.sources.source import pasted
 
     name = render.session_name(source.path, source.format, source.session)
     try:
@@ -89,17 +91,22 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
         terminal.note(
             f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
         )
-        for made in planned.changes:
-            terminal.note(render.describe_change(name, made))
+        for line in render.describe_changes(name, planned.changes, is_done=False):
+            terminal.note(line)
         question = "Repair it before it is resumed? A backup is kept."
         if yes or terminal.confirm(question, "--yes repairs it"):
             done = operations.write_plan(session, planned, backup.new_run())
-            terminal.note(f"Repaired. `lockstitch undo` undoes it; backup: {done.backup}")
+            terminal.note(f"Repaired. Backup: {pasted(str(done.backup))}")
+            named = f" --session {pasted(source.session)}" if source.session else ""
+            more = named if may_hold_many(source.path) else ""
+            terminal.note(f"To undo it: lockstitch undo {pasted(source.path)}{more}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
-    except LockstitchError as error:
+    except (LockstitchError, OSError) as error:
+        # a disk that is full, say; the program copes with its session as it did before
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         terminal.note(
-            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
+            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(reason)}"
         )
     return True
 

@@ -45,7 +45,7 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.own_stores import DATABASES, is_postgres, may_hold_many
+from lockstitch.sources.own_stores import DATABASES, is_postgres, may_hold_many, path_of
 from lockstitch.sources.source import OWN, Report, pasted
 from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
@@ -82,12 +82,16 @@ class ScanRequest(Struct, frozen=True):
 def run(request: ScanRequest) -> int:
     """Scan, print a table or a report, and return the exit status."""
     options = ReportOptions.of(request)
-    stores = [path for path in request.paths if is_postgres(path)]
-    is_meant = len(stores) == len(request.paths)
-    survey = survey_of(request.workers, request.shard, request.paths, are_threads=is_meant)
-    missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
-    named = [path for path in request.paths if path not in stores and path not in missing]
-    files = list(session_paths(named)) if named or not request.paths else []
+    # a store in a file or a folder is found there, however it is named
+    paths = [
+        path_of(path) if path.startswith(("sqlite:", "jsonl:")) else path for path in request.paths
+    ]
+    stores = [path for path in paths if is_postgres(path)]
+    is_meant = len(stores) == len(paths)
+    survey = survey_of(request.workers, request.shard, paths, are_threads=is_meant)
+    missing = [path for path in paths if path not in stores and not os.path.lexists(path)]
+    named = [path for path in paths if path not in stores and path not in missing]
+    files = list(session_paths(named)) if named or not paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
@@ -121,6 +125,8 @@ def run(request: ScanRequest) -> int:
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     hint = ""
     if not options.emit([*found, *absent], others):
+        if not found and not paths:
+            say_nothing_found()
         hint = _print_overview(found, totals, named, every=request.every)
         _say_unknown(others, named, every=request.every)
     # a file that was named is asked about; those that only lie in a folder are not
@@ -317,8 +323,6 @@ def _print_overview(
     Return what to type next, for the end.
     """
     if not found:
-        if not named:
-            say_nothing_found()
         return ""
     for line in table_lines(totals.sorted(), terminal.width(), home_folder()):
         terminal.say(line)

@@ -283,7 +283,7 @@ def _list_kept(request: UndoRequest) -> int:
     for backup in found:
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
         kind = "undo" if backups.is_undo(backup) else "repair"
-        count = backup.manifest.before_size
+        count = backup.manifest.before_size if backup.rows is None else backup_size(backup)
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = operations.session_of(backup)
         more = "" if own is None else f"  {own}"

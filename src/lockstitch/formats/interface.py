@@ -362,6 +362,10 @@ class Format(ABC):
         """Name the format."""
         return f"<{type(self).__name__} {self.name}>"
 
+    def resumed_as(self, path: str, session: str | None) -> str | None:
+        """Return the id under which the program resumes the session in a file."""
+        return session
+
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
         """Whether a store certainly has this format, judged by its first records or its tables.

@@ -132,7 +132,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
     @property
     def breaks(self) -> bool:
-        """Whether the answer is incomplete, so that a client has to ask again."""
+        """Whether the answer may be incomplete, so that a client has to ask again."""
         is_cut = self.cut is not None or self.cut_bytes is not None
         return self.drop or bool(self.status) or is_cut or self.stall == math.inf
 
@@ -260,6 +260,14 @@ def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[St
     yield DeliveryEnd.WHOLE
 
 
+def arrives_whole(events: Iterable[bytes], fault: InjectedFault) -> bool:
+    """Whether an answer gets to its end all the same, because it is too short for its fault."""
+    if fault.drop or fault.status or (fault.stall == math.inf and not fault.after):
+        return False
+    steps = list(delivery_steps(events, fault))
+    return steps[-1] is DeliveryEnd.WHOLE and Silence(math.inf) not in steps
+
+
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A tool call in a reply."""
 
@@ -340,6 +348,11 @@ class Script:
     def preview(self, request: Incoming) -> Reply:
         """Return the reply for a request that will not get all of it; it stays the next one."""
         return self._left[0] if self._fits(request.tools) else OK
+
+    def use_up(self, reply: Reply) -> None:
+        """Take off a reply that was shown by ``preview``, and arrived all the same."""
+        if self._left and self._left[0] is reply:
+            del self._left[0]
 
     def _fits(self, tools: AbstractSet[str]) -> bool:
         return bool(self._left) and all(call.name in tools for call in self._left[0].calls)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.conversation.parts import MEDIA, RESULT, Path
 from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
@@ -223,6 +225,9 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
+_ONLY_WORDS = "no image is left to replace: `lockstitch compact` shortens the conversation"
+
+
 @finder(TOO_MANY_BYTES, when=lambda case: 0 < case.profile.max_bytes < case.size)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
@@ -231,7 +236,7 @@ def request_bytes(case: Case) -> Iterator[Finding]:
     place = case.place(found[0].part) if found else case.place_at(0)
     some = bool(found)
     text = f"{size} bytes, at most {limit} are accepted"
-    yield case.find(
+    finding = case.find(
         TOO_MANY_BYTES,
         place,
         text,
@@ -240,6 +245,7 @@ def request_bytes(case: Case) -> Iterator[Finding]:
         size=f"{size / 2**20:.1f}",
         limit=f"{limit / 2**20:.1f}",
     )
+    yield finding if some else structs.replace(finding, place=place, help=_ONLY_WORDS)
 
 
 @finder(LONE_SURROGATE, NUL, when=lambda case: case.size < 0)

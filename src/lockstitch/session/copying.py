@@ -222,6 +222,16 @@ def import_messages(
     system: Any = None,
 ) -> Taken:
     """Make a new session of a message list; see :meth:`Store.import_messages`."""
+    return prepare_import(name, messages, dialect, system)(backend)
+
+
+def prepare_import(
+    name: str, messages: Any, dialect: str | None = None, system: Any = None
+) -> Callable[[Backend], Taken]:
+    """Return what writes a message list into a store, as a session; raise if it cannot be one.
+
+    Nothing of it needs the store, so that none is made for a list that is refused.
+    """
     refuse_internal(check_session_name(name))
     plain = messages if is_plain(messages) else to_plain(messages)[0]
     full_name = profile_named(dialect or dialect_of(plain)).full_name
@@ -249,8 +259,12 @@ def import_messages(
     key = f"import/{blake2b(data, digest_size=16).hexdigest()}"
     events = [Noted(name=IMPORTED, payload=json_payload(note)), *first, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
-    is_new = _is_written(backend, name, events, key)
-    return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
+
+    def write(backend: Backend) -> Taken:
+        is_new = _is_written(backend, name, events, key)
+        return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
+
+    return write
 
 
 def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:

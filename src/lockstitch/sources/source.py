@@ -386,6 +386,6 @@ def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tup
         known = format_named(form)
     except LockstitchError:
         return form, (), False
-    filled = {"{id}": session or "", "{path}": path}
+    filled = {"{id}": known.resumed_as(path, session) or "", "{path}": path}
     words = tuple(filled.get(word, word) for word in known.resume)
     return known.title, words if all(words) else (), known.is_local

@@ -20,7 +20,7 @@ from lockstitch.journal.events import Forked, Rewound
 from lockstitch.journal.queries import Match, SearchWords
 from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
 from lockstitch.session import decisions
-from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
+from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, prepare_import
 from lockstitch.session.listing import begins_thread, list_sessions, may_be_thread, search_session
 from lockstitch.session.listing import search_store as listing_search_store
 from lockstitch.session.maintenance import (
@@ -354,5 +354,6 @@ def take_in(
     target: str, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
 ) -> Taken:
     """Create a session from a message list, as ``Store.import_messages`` does."""
+    write = prepare_import(name, messages, dialect, system)
     with open_backend(address_of(target)) as backend:
-        return import_messages(backend, name, messages, dialect, system)
+        return write(backend)

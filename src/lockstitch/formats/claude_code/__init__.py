@@ -80,6 +80,7 @@ _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")
 # What is known of the session from the last record that says so.
 _FACTS = ("sessionId", "cwd", "version")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 _LINKS = frozenset({"parentUuid", "sessionId"})
 # Records beside the conversation, by words that no other program is known to use.
@@ -240,6 +241,11 @@ class ClaudeCode(Format):
 
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in _asides(transcript.state) if one.history.messages]
+
+    def resumed_as(self, path: str, session: str | None) -> str | None:
+        # It looks for a file of that name; in a copy of a session stands the id of the first one.
+        name = splitext(basename(path))[0]  # noqa: PTH119, PTH122 - as above
+        return name if _UUID.fullmatch(name) else session
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
         """Return the processes that have a session's file open, as far as that is known.
