@@ -405,7 +405,7 @@ def test_an_agent_of_which_nothing_is_there_yet_is_left_alone(tmp_path: Path) ->
         assert (report.changed, report.next) == (False, ("researcher",))
 
 
-@pytest.mark.parametrize("name", ["guarded memory", "guarded sqlite"])
+@pytest.mark.parametrize("name", REPAIRING)
 def test_a_checkpoint_of_the_past_gets_nothing_of_the_run_that_went_on(
     name: str, tmp_path: Path
 ) -> None:
