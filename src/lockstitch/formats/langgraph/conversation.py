@@ -31,6 +31,7 @@ from lockstitch.formats.langgraph.decisions import (
     makes_due,
     merge_messages,
     open_calls,
+    reason_to_wait,
     sort_writes,
 )
 from lockstitch.formats.langgraph.snapshot import (
@@ -182,7 +183,8 @@ class ThreadReading(Struct):
 
     ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
     ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
-    node run next. ``runs`` are those of subgraphs whose messages go on with this conversation,
+    node run next, ``is_asked`` says that a task here asks a person, or that a run of a subgraph
+    waits for one. ``runs`` are those of subgraphs whose messages go on with this conversation,
     ``apart`` those of which that cannot be said. ``others`` are further channels with
     conversations of their own.
     """
@@ -194,7 +196,7 @@ class ThreadReading(Struct):
     items: list[StoredMessage] = field(default_factory=list)
     changes: bool = False
     due: tuple[str, ...] = ()
-    asked: frozenset[str] = frozenset()
+    is_asked: bool = False
     runs: list[ThreadReading] = field(default_factory=list)
     apart: list[ThreadReading] = field(default_factory=list)
     others: list[ThreadReading] = field(default_factory=list)
@@ -232,7 +234,8 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
     """
     snapshot = reading.snapshot
     head = snapshot.head
-    reading.asked = frozenset(reading.work.asking)
+    reading.due = tuple(name for name in head.values if is_due(reading, name))
+    reading.is_asked = bool(reading.work.asking)
     reading.channel = channel = named or _channel(reading)
     if channel is None:
         reading.items = _with_runs(reading, [])
@@ -246,7 +249,7 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         reading.changes = coding.unwrap(value.data) is not value.data
         reading.base = read_stored(coding, value.data, head.record, (channel,))
     reading.items = _with_runs(reading, _with_pending(reading, channel))
-    if not reading.asked:
+    if not reading.is_asked:
         # By ids: an error that answers the last call of a turn would make a rollback keep the turn.
         lacking = calls_without_result(reading.items, real=True)
         reading.items += failed_results(reading, lacking, reading.items.copy)
@@ -268,7 +271,7 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
             read_messages(run, None if reading.channel is None else reading.channel)
         except (BrokenChain, Undecodable):
             run.items = []
-        reading.asked |= run.asked
+        reading.is_asked |= run.is_asked or bool(reason_for(run))
         known = {item.id for item in items if item.id is not None}
         goes_on = bool(run.items) and run.items[0].id in known
         if not goes_on or run.snapshot.coding != reading.snapshot.coding:
@@ -279,6 +282,17 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
             reading.runs.append(run)
             items = merge_messages(items, run.items)
     return items
+
+
+def reason_for(reading: ThreadReading) -> str:
+    """Return what a thread waits for a person at; see ``decisions.reason_to_wait``."""
+    head = reading.snapshot.head
+    return reason_to_wait(
+        reading.work,
+        head.body.get("versions_seen"),
+        is_due=bool(reading.due),
+        has_open_calls=lambda: bool(calls_left_open(reading.base)),
+    )
 
 
 def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:

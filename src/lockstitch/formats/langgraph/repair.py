@@ -46,17 +46,16 @@ from lockstitch.formats.langgraph.conversation import (
     calls_without_result,
     failed_results,
     fields_in,
-    is_due,
     read_messages,
     read_stored,
     read_update,
+    reason_for,
 )
 from lockstitch.formats.langgraph.decisions import (
     add_ids,
     change_channels,
     count_steps,
     is_first_input,
-    reason_to_wait,
     repair_metadata,
     repeated_ids,
 )
@@ -120,7 +119,6 @@ def read_thread(
         if head.fault:
             code, text = "LS907", f"the checkpoint cannot be read: {head.fault}"
         else:
-            reading.due = tuple(name for name in head.values if is_due(reading, name))
             read_messages(reading, channel)
     except BrokenChain as error:
         code, text = "LS904", str(error)
@@ -151,7 +149,7 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
         read_messages(reading, channel)
     except (BrokenChain, Undecodable, RecursionError):
         return "", set()
-    if reading.channel is None or reading.asked:
+    if reading.channel is None or reading.is_asked:
         return "", set()
     return reading.channel, calls_without_result(reading.items, real=True)
 
@@ -172,14 +170,8 @@ def _describe_thread(transcript: Transcript) -> None:
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
     still_open = calls_left_open(reading.base)
-    reason = reason_to_wait(
-        reading.work,
-        head.body.get("versions_seen"),
-        is_due=bool(reading.due),
-        has_open_calls=lambda: bool(still_open),
-    )
     # A run of a subgraph may ask where the head itself does not.
-    transcript.waiting = bool(reason or reading.asked) and not transcript.forced
+    transcript.waiting = bool(reading.is_asked or reason_for(reading)) and not transcript.forced
     # Only its own input makes a workflow go on that broke off.
     is_resumable = reading.is_workflow and START in head.values
     if transcript.waiting:
@@ -205,8 +197,9 @@ def _describe_thread(transcript: Transcript) -> None:
     in_use = {run.snapshot.namespace for run in reading.runs}
     below = [name for name in snapshot.below if name not in in_use]
     if below:
+        noun, has = ("run", "has") if len(below) == 1 else ("runs", "have")
         transcript.notes.append(
-            f"{len(below)} runs of subgraphs have checkpoints of their own, left alone"
+            f"{len(below)} {noun} of subgraphs {has} checkpoints of their own, left alone"
         )
     for name in head.missing:
         place = _place(transcript, head.record, name)

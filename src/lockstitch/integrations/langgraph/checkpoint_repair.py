@@ -21,7 +21,6 @@ from lockstitch.errors import UsageError
 from lockstitch.formats.interface import new_finding
 from lockstitch.formats.langgraph.decisions import (
     BREAKPOINT,
-    QUESTION,
     add_ids,
     change_channels,
     count_steps,
@@ -283,8 +282,8 @@ class CheckpointRepair:
         # that work on the conversation itself: called again, they go on from there.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
-        # Whether a subgraph asks a person, of which this checkpoint has not been told yet.
-        self.asks_below = False
+        # What a subgraph waits for a person at, of which this checkpoint has not been told.
+        self.paused_below = ""
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
@@ -417,23 +416,26 @@ class CheckpointRepair:
             if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
                 del calls[name]
 
+    def reason_to_wait(self) -> str:
+        """Return what waits for a person, here or in a subgraph; empty if nothing does."""
+        if self.paused_below:
+            return self.paused_below
+        if self.applied is not None and not self.work.asking:
+            # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
+            return BREAKPOINT if self.applied.paused else ""
+        return reason_to_wait(
+            self.work,
+            self.saved.checkpoint["versions_seen"],
+            is_due=bool(pending_writes.triggers(self.stored)),
+            has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
+        )
+
     def new_checkpoint(
         self, messages: Sequence[Any] | None, *, force: bool
     ) -> NewCheckpoint | None:
         """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
         report = self.report
-        if self.asks_below:
-            report.paused = QUESTION
-        elif self.applied is not None and not self.work.asking:
-            # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
-            report.paused = BREAKPOINT if self.applied.paused else ""
-        else:
-            report.paused = reason_to_wait(
-                self.work,
-                self.saved.checkpoint["versions_seen"],
-                is_due=bool(pending_writes.triggers(self.stored)),
-                has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
-            )
+        report.paused = self.reason_to_wait()
         if self.main is None and messages is not None:
             # The channel for a conversation of which the checkpoint has nothing.
             name = self._named or MESSAGES

@@ -21,7 +21,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from weakref import WeakKeyDictionary
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT, START
+from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT
 from lockstitch.integrations.langgraph import optimistic_lock, pending_writes, run_ids
 from lockstitch.integrations.langgraph.optimistic_lock import id_of, strip, thread_moved
 from lockstitch.integrations.langgraph.reconciler import Reconciler
@@ -314,7 +314,7 @@ class Guarding:
             own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
             return (yield from self._put_guarded(own, where, step))
 
-        loaded = saved if is_head else _without_input(saved)
+        loaded = saved if is_head else pending_writes.without_input(saved)
         task = Reconciler(
             graph,
             # Named by its id it would be one of the past, whose subgraphs are left alone.
@@ -478,19 +478,6 @@ class Guarding:
             _LOG.warning("%s; it continues in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
-
-
-def _without_input(saved: CheckpointTuple) -> CheckpointTuple:
-    """Return a checkpoint of the past without what a run began or went on with there.
-
-    Whoever goes back to it with something else to say has put that in its place. Only results of
-    calls that are open there are still wanted.
-    """
-    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
-    if saved.metadata.get("source") != "input" and pending_writes.leaves_calls_open(values):
-        return saved
-    checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    return saved._replace(checkpoint=checkpoint, pending_writes=[])
 
 
 # Waiting for one's turn

@@ -273,7 +273,8 @@ class Reconciler:
         """Take what unfinished subgraphs of single calls have into the conversations above them.
 
         Those that are at work below a checkpoint that waits for a person go on from there, and so
-        do all of them if one asks: its question is stored above once its other tasks have ended.
+        do all of them if one waits itself: above, that is known once its other tasks have ended,
+        and of a breakpoint never.
         """
         waits = bool(task.work.asking) and not self.force
         if task.is_workflow or waits or not pending_writes.triggers(task.stored):
@@ -289,13 +290,13 @@ class Reconciler:
             if isinstance(child, Reconciled):
                 continue
             yield from self._take_over_subgraphs(child, place, below)
-            task.asks_below |= child.asks_below or bool(child.work.asking)
             self._apply(child, below)
+            task.paused_below = task.paused_below or child.reason_to_wait()
             child.open_calls()
             for one in child.channels.values():
                 one.align()
             children.append((node, space, child))
-        if task.asks_below and not self.force:
+        if task.paused_below and not self.force:
             return
         for node, space, child in children:
             initial = yield from self._initial_ids(child)

@@ -260,6 +260,28 @@ def test_what_an_agent_asks_a_person_is_left_alone(
 
 
 @both_sources
+@pytest.mark.parametrize("name", ["memory", "sqlite", "saver"])
+def test_a_breakpoint_of_an_agent_is_left_alone(name: str, source: str, tmp_path: Path) -> None:
+    """The first one leaves no trace, so only the graph knows it; the second one does."""
+    model, bench = Scripted(calling("one"), calling("two")), Bench()
+    inner = create_agent(model, [bench.tool], interrupt_before=["tools"])
+    outer = StateGraph(MessagesState).add_node("researcher", inner).add_edge(START, "researcher")
+    with checkpointer(name, tmp_path) as saver:
+        graph = outer.compile(checkpointer=saver)
+        graph.invoke(asked("Go."), THREAD)
+        for is_second in (False, True):
+            if is_second or source == "graph":
+                before = list(saver.list(on("a thread")))
+                report = reconcile(graph if source == "graph" else saver, THREAD)
+                assert (report.waiting, report.paused) == (True, "breakpoint")
+                assert "waiting at a breakpoint" in str(report)
+                assert list(saver.list(on("a thread"))) == before
+            graph.invoke(None, THREAD)
+        assert graph.get_state(THREAD).values["messages"][-1].text == "ok"
+    assert bench.started == ["one", "two"]
+
+
+@both_sources
 def test_what_an_agent_asks_is_closed_by_force(source: str, tmp_path: Path) -> None:
     with checkpointer("memory", tmp_path) as saver:
         team = Team("node", saver).break_off_while_asking()
@@ -383,7 +405,7 @@ def test_an_agent_of_which_nothing_is_there_yet_is_left_alone(tmp_path: Path) ->
         assert (report.changed, report.next) == (False, ("researcher",))
 
 
-@pytest.mark.parametrize("name", ["guarded memory", "guarded sqlite"])
+@pytest.mark.parametrize("name", REPAIRING)
 def test_a_checkpoint_of_the_past_gets_nothing_of_the_run_that_went_on(
     name: str, tmp_path: Path
 ) -> None:

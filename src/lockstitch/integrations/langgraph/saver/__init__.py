@@ -28,7 +28,7 @@ from langgraph.checkpoint.base import (
 
 from lockstitch.errors import Closed, Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.journal import session_of
-from lockstitch.integrations.langgraph.pending_writes import may_be_broken
+from lockstitch.integrations.langgraph.pending_writes import may_be_broken, without_input
 from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
 from lockstitch.integrations.langgraph.run_ids import (
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from lockstitch.integrations.langgraph.report import Reconciled
     from lockstitch.stores.base import Backend, Lease
 
 
@@ -206,38 +205,53 @@ class Saver(BaseCheckpointSaver[Any]):
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint; before a run begins anew on the last one, that is repaired."""
+        """Return a checkpoint; before a run brings something new to it, it is repaired."""
         if is_guarded():
             return self._saved(config)[0]
         run = self._runs.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
         if run and saved and run.brings_input(config, saved):
-            is_last = place_of(config).checkpoint is None
-            report = self._reconcile(run.graph, saved) if is_last else None
-            if report is not None and report.changed:
-                self._counting.heal(report)
-                saved, is_head = self._saved(config)
+            after = self._reconcile(run.graph, saved, is_head=is_head)
+            saved, is_head = self._saved(after) if after is not None else (saved, is_head)
         place = place_of(config if saved is None else saved.config)
         self._runs.note_load(config, place, is_head=is_head)
         return saved
 
-    def _reconcile(self, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
-        """Reconcile a thread before a run begins on it with something new; None if all is well."""
-        thread = saved.config["configurable"]["thread_id"]
+    def _reconcile(
+        self, graph: Any, saved: CheckpointTuple, *, is_head: bool
+    ) -> RunnableConfig | None:
+        """Reconcile a checkpoint before a run brings something new; None if all is well.
+
+        Returns what the run is to begin on, which an earlier run may have made of it.
+        """
+        thread, own = saved.config["configurable"]["thread_id"], place_of(saved.config)
+        loaded = saved if is_head else without_input(saved)
         # The heads of the subgraphs that keep a history of their own.
         below = (
             head
-            for name in self.namespaces(thread)
+            for name in (self.namespaces(thread) if is_head else ())
             if name and ":" not in name
             for head in self.list(ThreadPlace(thread, name, None).config, limit=1)
         )
-        if not (may_be_broken(saved) or any(map(may_be_broken, below))):
+        if not (may_be_broken(loaded) or any(map(may_be_broken, below))):
             return None
-        config = ThreadPlace(thread, place_of(saved.config).namespace, None).config
+        # Named by its id it would be one of the past, whose subgraphs are left alone.
+        place = ThreadPlace(thread, own.namespace, None if is_head else own.checkpoint)
         # LangGraph drops whatever waits for a person when something new is said.
-        task = Reconciler(graph, config, channel=None, force=True, saver=self)
+        task = Reconciler(
+            graph,
+            place.config,
+            channel=None,
+            force=True,
+            saver=self,
+            loaded=None if is_head else loaded,
+        )
         with announcing(None):
-            return run_reconciler(task)
+            report = run_reconciler(task)
+        if report.changed:
+            self._counting.heal(report)
+        is_same = report.after is None or place_of(report.after).checkpoint == own.checkpoint
+        return None if is_same else report.after
 
     def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
         """Return a checkpoint, and whether it, or that there is none, is the end of the thread."""
