@@ -1,7 +1,7 @@
-"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event a line.
+"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event per line.
 
-After a week Codex packs a rollout (``.jsonl.zst``); it unpacks it again when it is resumed, and
-reads no packed one beside which the same one stands unpacked.
+After a week Codex packs a rollout (``.jsonl.zst``). It unpacks the file again to resume it, and
+reads no packed rollout if the same one stands unpacked beside it.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ _HEAD_HELP = (
     "the name of the file and its lines"
 )
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
-# Where a rollout says what it works on: in its first line, which may be torn.
+# The working directory in the first line of a rollout, which may be torn.
 _CWD = re.compile(rb'"cwd":("(?:[^"\\\\]|\\\\.)*")')
 _HEAD = 1 << 18
 _FOLDERS = ("sessions", "archived_sessions")
-# What the program answers with "aborted" in memory, each time it resumes.
+# The program answers these with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 
-# How the program introduces a summary, and knows it again.
+# How the program introduces a summary, and recognizes it later.
 PREFIX = (
     "Another language model started to solve this problem and produced a summary of its thinking "
     "process. You also have access to the state of the tools that were used by that language "
@@ -95,12 +95,12 @@ PREFIX = (
     "Here is the summary produced by the other language model, use the information in this "
     "summary to assist with your own analysis:"
 )
-# A summary that only the provider can read; it stands for what it stands for.
+# Summaries that only the provider can read, so they have to be sent as they are.
 _SEALED = ("compaction", "compaction_summary", "context_compaction")
 
 
 class Codex(Format):
-    """A list of items between events and notes; the order of the file is the only order."""
+    """A list of items, between events and notes, in the order of the file."""
 
     name = "codex"
     title = "Codex"
@@ -113,9 +113,9 @@ class Codex(Format):
     )
     variable = "CODEX_HOME"
     resume = ("codex", "resume", "{id}")
-    # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
+    # The model itself wrote arguments that are not JSON; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})
-    # The first line must be its head, and with a byte order mark it is no JSON.
+    # The first line must be the head, and with a byte order mark it is not JSON.
     refused = frozenset({"LS604"})
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
@@ -177,7 +177,7 @@ class Codex(Format):
         return [*_asides(transcript.state)]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Repair one kind of trouble with the lines; the same records if there is none."""
+        """Repair one kind of fault in the lines; return the same records if there is none."""
         return _CodexRepair(transcript, ledger).run()
 
     def write_back(
@@ -192,7 +192,7 @@ class Codex(Format):
         return renumber(CodexThread(records), transcript.context.data)
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Return those that have the rollout open, or the lock of the thread that is in it."""
+        """Return the processes that have the rollout open, or the lock of the thread in it."""
         file = Path(os.path.realpath(path))
         match = _NAME.match(file.name)
         names = {f"{name}.lock" for name in (session, match and match[1]) if name}
@@ -212,7 +212,7 @@ class Codex(Format):
         return found is not None and read_json(found[1])[0] == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Return the summary in force, and what the program says of the surroundings."""
+        """Return the summary in force, and what the program says about the surroundings."""
         thread: CodexThread = transcript.state
         items = thread.items
         latest = {setting_of(item): n for n, item in enumerate(items) if setting_of(item)}
@@ -253,7 +253,8 @@ class Codex(Format):
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code == "LS307":
-            # Sealed reasoning whose turn was interrupted behind it is sent, and answered.
+            # Codex sends sealed reasoning even if its turn was interrupted after it, and gets an
+            # answer.
             return NOTE
         if found.code not in _ANSWERED:
             return found.severity
@@ -278,7 +279,7 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
 
 
 def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
-    """Return what requests cost, and how many of the items they had."""
+    """Yield how many of the items each request had, and the tokens it cost."""
     homes = [home.number for home in thread.homes]
     for number, record in enumerate(thread.records):
         event = payload_of(record.value) if record.is_record else {}
@@ -293,9 +294,9 @@ def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
 
 
 def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find everything that is wrong with the lines."""
+    """Yield everything that is wrong with the lines."""
     records = thread.records
-    yield from _heading(thread, transcript)
+    yield from _find_bad_head(thread, transcript)
     for number, first in repeats(records):
         text = f"repeats the record of line {records[first].place}"
         yield new_finding("LS607", records[number].place, text)
@@ -314,12 +315,12 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
         )
         place = records[thread.start].place
         yield new_finding("LS704", place, text, fixable=bool(spare_metas(thread)))
-    yield from _misnumbered(thread)
-    yield from _displaced_results(thread, transcript)
+    yield from _find_misnumbered(thread)
+    yield from _find_displaced_results(thread, transcript)
 
 
-def _heading(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find a file that does not start with a head that is whole; the first versions had none."""
+def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
+    """Yield a finding if a file does not start with a whole head; the first versions had none."""
     number = misplaced(thread)
     if number < 0:
         return
@@ -348,14 +349,14 @@ def misplaced(thread: CodexThread) -> int:
 
 
 def own_meta(thread: CodexThread, name: str) -> int:
-    """Return the record with the data of the session that the file is named for, or -1."""
+    """Return the record with the data of the session that the file is named after, or -1."""
     own = id_in(name)
     metas = thread.metas
     return next((n for n in metas if own in (None, thread.records[n].value["payload"]["id"])), -1)
 
 
 def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """Return items that are on disk twice, equal in everything, with the number of the first."""
+    """Return items that are stored twice, equal in everything, with the number of the first."""
     seen: dict[bytes, int] = {}
     found: list[tuple[int, int]] = []
     for number, record in enumerate(records):
@@ -370,7 +371,7 @@ def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
 
 
 def skipped(records: Sequence[Record]) -> list[int]:
-    """Return the records that are whole but that the program does not read."""
+    """Return the records that are whole but that the program skips."""
     return [
         number
         for number, record in enumerate(records)
@@ -382,7 +383,7 @@ def skipped(records: Sequence[Record]) -> list[int]:
 
 
 def spare_metas(thread: CodexThread) -> list[int]:
-    """Return the session_meta lines that only repeat that of the session itself."""
+    """Return the session_meta lines that only repeat the session's own."""
     own = thread.meta.get("id")
     return [
         number
@@ -392,7 +393,7 @@ def spare_metas(thread: CodexThread) -> list[int]:
 
 
 def numbering(thread: CodexThread) -> dict[int, int]:
-    """Return the ordinals that records of a paginated file should have, where they do not."""
+    """Return the ordinals that records of a paginated file should have but do not."""
     if not thread.is_paginated:
         return {}
     lines = [n for n, r in enumerate(thread.records) if r.is_record and "payload" in r.value]
@@ -404,7 +405,7 @@ def numbering(thread: CodexThread) -> dict[int, int]:
     return {lines[p]: base + p for p, ordinal in known if ordinal != base + p}
 
 
-def _misnumbered(thread: CodexThread) -> Iterator[Finding]:
+def _find_misnumbered(thread: CodexThread) -> Iterator[Finding]:
     wrong = numbering(thread)
     if not wrong:
         return
@@ -417,8 +418,8 @@ def _misnumbered(thread: CodexThread) -> Iterator[Finding]:
     yield new_finding("LS610", place, text, ERROR if ends_bare else "")
 
 
-def _displaced_results(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find calls without a real output whose output an event holds."""
+def _find_displaced_results(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
+    """Yield calls without a real output whose output is in an event."""
     if not transcript.evidence:
         return
     dialect = new_dialect(OPENAI_RESPONSES)
@@ -451,7 +452,7 @@ class _CodexRepair(TreeRepair):
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
     def give_times(self) -> None:
-        """Set the time of records that the program skips to a neighbour's; drop odd ordinals."""
+        """Give records that the program skips the time of a neighbour, and drop odd ordinals."""
         wrong = set(skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
@@ -475,13 +476,13 @@ class _CodexRepair(TreeRepair):
                 self.note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
 
     def drop_spare_metas(self) -> None:
-        """Take out what repeats the session's own data and hides what stands before it."""
+        """Remove repeats of the session's own data, which hide everything before them."""
         for number in spare_metas(self.thread):
             text = "a second session_meta was taken out, so that all before it is read again"
             self.remove("LS704", number, text, self.records[number].value)
 
     def put_meta_first(self) -> None:
-        """Put the session's own data in front: moved there, or written anew."""
+        """Put the session's own data at the start: moved there, or rebuilt."""
         number = misplaced(self.thread)
         if number >= 0:
             rebuild = partial(rebuilt, self.records, self.data, self.name)
@@ -489,7 +490,7 @@ class _CodexRepair(TreeRepair):
             self.put_head_first(number, own, rebuild, META, META)
 
     def number_anew(self) -> None:
-        """Renumber the records of a paginated file so that their ordinals count on."""
+        """Renumber the records of a paginated file so that their ordinals count up."""
         wrong = numbering(self.thread)
         if wrong:
             text = f"{len(wrong)} ordinals were renumbered"
@@ -508,7 +509,7 @@ class _CodexRepair(TreeRepair):
 
 
 def renumber(thread: CodexThread, data: bytes) -> list[Record]:
-    """Return the records of a thread with ordinals that count on."""
+    """Return the records of a thread with ordinals that count up."""
     wrong = numbering(thread)
     return [
         amend_record(data, record, ("ordinal",), wrong[number]) if number in wrong else record
@@ -517,7 +518,7 @@ def renumber(thread: CodexThread, data: bytes) -> list[Record]:
 
 
 def _line(item: Any, near: Record) -> Record:
-    """Make the line of a new item, with the time of its neighbour."""
+    """Return the line for a new item, with the time of its neighbour."""
     value = near.value
     if "payload" not in value:
         return new_record("", item)
