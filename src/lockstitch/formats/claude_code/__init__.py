@@ -143,7 +143,7 @@ class ClaudeCode(Format):
         return any(map(_is_own, values)) and not self.doubt(head)
 
     def doubt(self, head: Sequence[Any]) -> str:
-        """Return what is odd about messages of another shape; other programs' lines look alike."""
+        """Return a doubt if messages have another shape, as in other programs' similar lines."""
         foreign = spoken = 0
         for value in head:
             message = value.get("message") if type(value) is dict else None
