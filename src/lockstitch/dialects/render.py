@@ -50,7 +50,7 @@ from lockstitch.dialects.script import (
     fit_turns,
     inline_size,
     is_blank_text,
-    joined,
+    join_texts,
 )
 
 _IMAGES = ("image", "image_url", "input_image")
@@ -202,7 +202,7 @@ class TurnReader:
             if answer is not None:
                 result = answer.part
                 pieces, failed = (
-                    joined(self._payload_pieces(result)),
+                    join_texts(self._payload_pieces(result)),
                     is_failed(self.dialect, result),
                 )
                 turn.answers.append(NeutralResult(call, answer.order, pieces, failed))

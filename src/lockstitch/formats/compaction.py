@@ -218,7 +218,7 @@ class Story:
             left.bytes and max(left.bytes * sent.bytes // max(stored.bytes, sent.bytes, 1), 1),
         )
 
-    def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
+    def shorten(self, done: Compaction, budget: TokenBudget) -> Shortened:
         """Return what is left; raise ``Unmet`` if it is no shorter, or still too much."""
         before = self._cost(self.history.messages)
         if done.event is None:
@@ -235,7 +235,7 @@ class Story:
         setup = [n for n in sorted(self.setup) if n < first]
         kept = [(n, message) for n, message in kept if n >= first]
         messages = [self.history.messages[n] for n in setup]
-        messages += [] if summary is None else [self.said(summary)]
+        messages += [] if summary is None else [self.user_message(summary)]
         messages += [message for _, message in kept]
         after = self._cost(messages)
         is_less = after.tokens < before.tokens or (budget.bytes and after.bytes < before.bytes)
@@ -253,7 +253,7 @@ class Story:
             done=structs.replace(done, before=before, after=after),
         )
 
-    def said(self, text: str) -> Any:
+    def user_message(self, text: str) -> Any:
         """Return a user message."""
         words = self.dialect.text_part(text, USER)
         return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
@@ -355,7 +355,7 @@ def _shorten(
     if summarizer is not None:
         summarizer.learn(done)
     try:
-        return draft.story.shortened(done, draft.budget)
+        return draft.story.shorten(done, draft.budget)
     except Unmet:
         if summarizer is None:
             raise

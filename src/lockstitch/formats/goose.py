@@ -111,7 +111,7 @@ class Talk(Struct):
     requests: set[Any] | None = None
 
 
-def spelled(name: Any) -> str:
+def spell_name(name: Any) -> str:
     """Return an id or a tool name in a spelling that all providers accept."""
     return _NO_NAME.sub("_", str(name)) or "_"
 
@@ -153,8 +153,8 @@ def block_of(item: Any) -> Iterator[Fields]:
         call = item["toolCall"]["value"]
         given = call.get("arguments")
         given = {} if given is None else given if type(given) is dict else {"value": given}
-        name = spelled(call["name"])
-        yield {"type": "tool_use", "id": spelled(item["id"]), "name": name, "input": given}
+        name = spell_name(call["name"])
+        yield {"type": "tool_use", "id": spell_name(item["id"]), "name": name, "input": given}
     elif kind == "toolResponse":
         yield _result(item)
     elif kind == "thinking" and item["signature"]:
@@ -177,7 +177,7 @@ def _image(item: Fields) -> Fields:
 
 def _result(item: Fields) -> Fields:
     held = item["toolResult"]
-    block = {"type": "tool_result", "tool_use_id": spelled(item["id"])}
+    block = {"type": "tool_result", "tool_use_id": spell_name(item["id"])}
     if held["status"] == "error":
         return {**block, "content": held["error"], "is_error": True}
     value = held["value"]
@@ -246,7 +246,7 @@ class _GooseWriteBack:
         self.sent = {turn.number for turn in talk.turns if turn.is_sent and turn.blocks}
         items = [item for turn in talk.turns for item in turn.items if type(item) is dict]
         ids = [own for item in items if type(own := item.get("id")) is str]
-        self.names = {spelled(own): own for own in ids}
+        self.names = {spell_name(own): own for own in ids}
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
 

@@ -127,7 +127,7 @@ def new_record(place: str, value: Any) -> Record:
 
 
 def encode_record(value: Any) -> bytes:
-    """Return a record as programs write it: compact JSON, with text unescaped where possible."""
+    """Return a record as programs write it: compact JSON, with text unescape where possible."""
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, ValueError, TypeError):
@@ -369,13 +369,13 @@ def _is_json(text: bytes) -> bool:
 def _on_one_line(text: bytes) -> bytes:
     """Return a value without line breaks: escaped inside strings, spaces between tokens."""
 
-    def escaped(string: re.Match[bytes]) -> bytes:
+    def escape(string: re.Match[bytes]) -> bytes:
         return _CONTROLS.sub(lambda found: json.dumps(found[0].decode()).encode()[1:-1], string[0])
 
     out: list[bytes] = []
     at = 0
     for string in _STRING.finditer(text):
-        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escaped(string)]
+        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escape(string)]
         at = string.end()
     return b"".join([*out, _CONTROLS.sub(b" ", text[at:])])
 
@@ -590,12 +590,12 @@ _RESCUED = "[lockstitch] What was stored here was damaged; this could be read of
 
 def substitute_text(raw: str) -> str:
     """Return a text that replaces an unreadable value, with what could be read of it."""
-    texts = [unescaped(match[1]) for match in _TEXT.finditer(raw)]
+    texts = [unescape(match[1]) for match in _TEXT.finditer(raw)]
     found = "\n".join(text for text in texts if text.strip())
     return f"{_RESCUED}\n{found}" if found else _LOST
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return what the inside of a JSON string says; an escape may be cut off at its end."""
     for cut in range(min(len(text), 6) + 1):
         try:
@@ -616,5 +616,5 @@ def torn_fields(data: bytes, mark: str, field: re.Pattern[str], behind: str = ""
         json.loads(line)
     except (ValueError, RecursionError):
         text = text.partition(behind)[2] if behind else text
-        return {match[1]: unescaped(match[2]) for match in field.finditer(text)}
+        return {match[1]: unescape(match[2]) for match in field.finditer(text)}
     return {}

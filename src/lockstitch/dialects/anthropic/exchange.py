@@ -108,20 +108,20 @@ class AnthropicStream(Accumulator):
         elif kind == "compaction_delta":
             block.update({key: value for key, value in delta.items() if key != "type"})
 
-    def gathered(self) -> Fields:
-        blocks = [self._finished(index) for index in sorted(self._blocks)]
+    def response_so_far(self) -> Fields:
+        blocks = [self._finish_block(index) for index in sorted(self._blocks)]
         return {**self._message, "content": [*list_at(self._message, "content"), *blocks]}
 
-    def _finished(self, index: int) -> Fields:
+    def _finish_block(self, index: int) -> Fields:
         block, text = self._blocks[index], self._json.get(index, "")
         if not text:
             return dict(block)
         value = arguments_in(text, lenient=True)
         return {**block, "input": {UNREADABLE: text} if value is UNSET else value}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         blocks = [
-            self._finished(index) for index in sorted(self._blocks) if self._may_be_kept(index)
+            self._finish_block(index) for index in sorted(self._blocks) if self._may_be_kept(index)
         ]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
         while blocks and blocks[-1].get("type") in _THOUGHTS:
@@ -182,7 +182,7 @@ class AnthropicWriter(GroupedWriter):
 
     def result(self, answer: NeutralResult) -> Block:
         pictured = any(isinstance(piece, Picture) for piece in answer.pieces)
-        content = self.shown(answer) if pictured else answer.text
+        content = self.result_blocks(answer) if pictured else answer.text
         block = {"type": "tool_result", "tool_use_id": answer.call.id, "content": content}
         return {**block, "is_error": True} if answer.failed else block
 

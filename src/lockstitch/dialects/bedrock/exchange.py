@@ -180,12 +180,12 @@ class BedrockStream(Accumulator):
     def _block(self, event: Any) -> Fields:
         return self._blocks.setdefault(number_at(event, "contentBlockIndex", 0), {})
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         blocks = [_spell_whole(self._blocks[index]) for index in sorted(self._blocks)]
         content = [block for block in blocks if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._outer}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         kept = [self._blocks[index] for index in sorted(self._blocks) if self._may_be_kept(index)]
         kept = [block for block in kept if not _is_unanswered(block, kept)]
         while kept and _REASONING in kept[-1]:
@@ -288,7 +288,7 @@ class BedrockWriter(GroupedWriter):
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}}
 
     def result(self, answer: NeutralResult) -> Block:
-        block = {"toolUseId": answer.call.id, "content": self.shown(answer)}
+        block = {"toolUseId": answer.call.id, "content": self.result_blocks(answer)}
         return {"toolResult": {**block, "status": "error"} if answer.failed else block}
 
 

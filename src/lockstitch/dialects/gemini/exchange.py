@@ -91,7 +91,7 @@ class GeminiStream(Accumulator):
         parts = self._parts.get(0, [])
         self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         candidates: list[Fields] = []
         for index in sorted(self._candidates):
             parts = self._parts[index]
@@ -99,7 +99,7 @@ class GeminiStream(Accumulator):
             candidates.append({**content, **self._candidates[index]})
         return {**self._outer, **({"candidates": candidates} if candidates else {})}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         parts = [part for part in self._parts.get(0, []) if _may_be_kept(part)]
         while parts and parts[-1].get("thought") is True:
             parts.pop()

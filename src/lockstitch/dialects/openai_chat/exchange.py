@@ -18,7 +18,7 @@ from lockstitch.dialects.exchange import (
     Spoken,
     TextResult,
     add,
-    added,
+    apply_delta,
     arguments_in,
     fields_at,
     is_text,
@@ -150,12 +150,12 @@ class ChatStream(Accumulator):
             is_text_over = bool(first.message.get("content")) and bool(first.is_over or first.calls)
             self.blocks_closed = len(_closed_calls(first)) + is_text_over
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         usage = {} if self._usage is UNSET else {"usage": self._usage}
         choices = [self._choices[index].whole() for index in sorted(self._choices)]
         return {**self._outer, "object": "chat.completion", "choices": choices, **usage}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         first = self._choices.get(0)
         if first is None:
             return None
@@ -183,7 +183,7 @@ def _content(old: Any, new: Any) -> Any:
         return [*old, {"type": "text", "text": new}] if new else old
     if isinstance(old, str) and isinstance(new, list):
         return [{"type": "text", "text": old}, *new] if old else new
-    return added("content", old, new)
+    return apply_delta("content", old, new)
 
 
 def _without_index(call: Fields) -> Fields:

@@ -212,7 +212,7 @@ class ClaudeChain:
         main = (node.number for node in reversed(nodes) if not node.aside)
         self.last_boundary = next((n for n in main if is_boundary(self.values[n])), -1)
         if self.last_boundary >= 0:
-            anchor, kept = self._preserved(self.values[self.last_boundary])
+            anchor, kept = self._kept_by(self.values[self.last_boundary])
             if kept and kept[0] < self.last_boundary and anchor in self.graph.by_id:
                 self.graph.detours[kept[0]] = anchor
         self.overruled: TreeNode | None = None
@@ -331,7 +331,7 @@ class ClaudeChain:
         self.order = order
         if self.boundary >= 0:
             # Records that a compaction kept come after the line that it names.
-            anchor, kept = self._preserved(self.values[self.boundary])
+            anchor, kept = self._kept_by(self.values[self.boundary])
             kept = [number for number in kept if number not in done]
             anchored = self.graph.by_id.get(anchor)
             is_known = anchored is not None and anchored.number in done
@@ -365,7 +365,7 @@ class ClaudeChain:
             if any(number not in self.places for number in group.members):
                 group.members.sort()
 
-    def _preserved(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
+    def _kept_by(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
         """Return the anchor of a compaction, and the records that it kept."""
         metadata, by_id = boundary.get("compactMetadata"), self.graph.by_id
         if type(metadata) is not dict:

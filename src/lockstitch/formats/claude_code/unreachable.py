@@ -167,7 +167,7 @@ class _BranchFinder:
         return None if place is None else self._spoken[place]
 
     @cached_property
-    def _solid(self) -> list[int]:
+    def _places_of_substance(self) -> list[int]:
         """The places of the walk with something of substance."""
         return [at for at, number in enumerate(self.path) if has_substance(self.chain, number)]
 
@@ -414,8 +414,8 @@ class _BranchFinder:
             return WRITER
         # A tool that was left running may still end; only words show that someone continued.
         solid = [n for n in solid if not results_in(chain.values[n])]
-        at = bisect_left(self._solid, chain.places[onward])
-        rivals = self._solid[at:]
+        at = bisect_left(self._places_of_substance, chain.places[onward])
+        rivals = self._places_of_substance[at:]
         if not rivals or solid[-1] < self.path[rivals[0]]:
             return WRITER if self._is_too_quick(members, speaker) else REWOUND
         if solid[0] < self.path[rivals[-1]]:

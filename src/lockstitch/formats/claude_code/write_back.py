@@ -432,7 +432,7 @@ class CompactionWriter:
             named = derived_uuid(*self.seed, "message", str(number)).replace("-", "")
             for source, parts in self._sources(number, message):
                 yield self._copy(source, parts, names, f"msg_{named[:24]}")
-                for behind in self._attached(source):
+                for behind in self._attachments_after(source):
                     yield self._copy(behind, None, names, "")
 
     def _next(self) -> dict[str, Any]:
@@ -463,7 +463,7 @@ class CompactionWriter:
             if left:
                 yield source, None if len(left) == len(parts) else left
 
-    def _attached(self, source: int) -> Iterator[int]:
+    def _attachments_after(self, source: int) -> Iterator[int]:
         """Yield what the program attached after a record, such as a file that was named."""
         order = self.chain.order
         for number in order[order.index(source) + 1 :] if source in order else ():

@@ -30,15 +30,15 @@ from lockstitch.formats.codex.thread import (
     TYPES,
     CodexThread,
     evidence_of,
+    find_misspelled,
     id_in,
     is_prompt,
     is_read,
-    misspelled,
     opening,
     payload_of,
-    rebuilt,
+    rebuild_head,
+    respell,
     setting_of,
-    spelled,
     summary_in,
     texts_of,
 )
@@ -185,7 +185,7 @@ class Codex(Format):
     ) -> list[Record]:
         thread: CodexThread = transcript.state
         laid = [
-            SourcedMessage(spelled(sourced.message), sourced.origin, sourced.parts)
+            SourcedMessage(respell(sourced.message), sourced.origin, sourced.parts)
             for sourced in repaired
         ]
         records = place_messages(transcript, thread.homes, laid, _line)
@@ -300,11 +300,11 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
     for number, first in repeats(records):
         text = f"repeats the record of line {records[first].place}"
         yield new_finding("LS607", records[number].place, text)
-    for number in skipped(records):
+    for number in find_skipped(records):
         text = "has no time, or an ordinal that is not a number: Codex skips it"
         yield new_finding("LS610", records[number].place, text, ERROR)
     for number, record in enumerate(records):
-        if number >= thread.start and record.is_record and misspelled(record.value):
+        if number >= thread.start and record.is_record and find_misspelled(record.value):
             text = "Codex cannot read an item of this record, and skips the record"
             yield new_finding("LS610", record.place, text, ERROR)
     if thread.hidden:
@@ -321,7 +321,7 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
 
 def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
     """Yield a finding if a file does not start with a whole head; the first versions had none."""
-    number = misplaced(thread)
+    number = find_misplaced_head(thread)
     if number < 0:
         return
     record = thread.records[number]
@@ -332,7 +332,7 @@ def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Find
         else "the file does not start with its session_meta"
     )
     context = transcript.context
-    made = rebuilt(thread.records, context.data, context.name)
+    made = rebuild_head(thread.records, context.data, context.name)
     fixable = own_meta(thread, context.name) >= 0 or made is not None
     text = f"{why}: Codex refuses to resume it"
     if not fixable:
@@ -341,7 +341,7 @@ def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Find
     yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
-def misplaced(thread: CodexThread) -> int:
+def find_misplaced_head(thread: CodexThread) -> int:
     """Return the record that stands where the head must be, -1 if nothing is wrong there."""
     number = opening(thread.records)
     envelopes = any("payload" in r.value for r in thread.records if r.is_record)
@@ -370,7 +370,7 @@ def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
     return found
 
 
-def skipped(records: Sequence[Record]) -> list[int]:
+def find_skipped(records: Sequence[Record]) -> list[int]:
     """Return the records that are whole but that the program skips."""
     return [
         number
@@ -453,7 +453,7 @@ class _CodexRepair(TreeRepair):
 
     def give_times(self) -> None:
         """Give records that the program skips the time of a neighbour, and drop odd ordinals."""
-        wrong = set(skipped(self.records))
+        wrong = set(find_skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
         if last is None:
@@ -471,8 +471,8 @@ class _CodexRepair(TreeRepair):
     def spell(self) -> None:
         """Spell items so that the program reads them."""
         for number, record in enumerate(self.records):
-            for path in misspelled(record.value) if record.is_record else ():
-                self.set(number, path, spelled(value_at(record.value, path)))
+            for path in find_misspelled(record.value) if record.is_record else ():
+                self.set(number, path, respell(value_at(record.value, path)))
                 self.note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
 
     def drop_spare_metas(self) -> None:
@@ -483,9 +483,9 @@ class _CodexRepair(TreeRepair):
 
     def put_meta_first(self) -> None:
         """Put the session's own data at the start: moved there, or rebuilt."""
-        number = misplaced(self.thread)
+        number = find_misplaced_head(self.thread)
         if number >= 0:
-            rebuild = partial(rebuilt, self.records, self.data, self.name)
+            rebuild = partial(rebuild_head, self.records, self.data, self.name)
             own = own_meta(self.thread, self.name)
             self.put_head_first(number, own, rebuild, META, META)
 

@@ -31,7 +31,7 @@ from lockstitch.formats.records import (
     as_dict,
     as_list,
     torn_fields,
-    unescaped,
+    unescape,
 )
 from lockstitch.formats.write_back import MessageHome
 
@@ -64,7 +64,7 @@ def is_whole(value: dict[str, Any]) -> bool:
     return texts and _UUID.fullmatch(payload["id"]) is not None
 
 
-def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
+def rebuild_head(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
     """Return a new head for a rollout, None if the id of its session is unknown.
 
     What is left of the old head is used first, then the name of the file, then its lines.
@@ -129,7 +129,7 @@ def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
         elif value.get("type") == "response_item":
             match = _FOLDER.search(dump(payload))
             if match:
-                return unescaped(match[1])
+                return unescape(match[1])
     return None
 
 
@@ -156,7 +156,7 @@ def is_readable(item: dict[str, Any]) -> bool:
     return True
 
 
-def spelled(item: Any) -> Any:
+def respell(item: Any) -> Any:
     """Return an item as Codex spells it; the same object if it is so already."""
     if type(item) is not dict or is_readable(item):
         return item
@@ -239,7 +239,7 @@ def is_bare_item(value: dict[str, Any]) -> bool:
     return "payload" not in value and type(value.get("type")) is str
 
 
-def misspelled(value: dict[str, Any]) -> list[Path]:
+def find_misspelled(value: dict[str, Any]) -> list[Path]:
     """Return the paths to items that the program cannot read, for which it skips the line."""
     payload = payload_of(value)
     if value.get("type") == ITEM:
@@ -318,7 +318,7 @@ class CodexThread:
         self.start = self.metas[-1] if self.is_paginated else 0
         for number in range(self.start, len(records)):
             record = records[number]
-            if record.is_record and is_read(record.value) and not misspelled(record.value):
+            if record.is_record and is_read(record.value) and not find_misspelled(record.value):
                 self._replay(number, record.value)
 
     @cached_property

@@ -323,7 +323,7 @@ def is_begun_by(run: Mapping[str, Any], namespace: str, checkpoint: str) -> bool
     return isinstance(parents, dict) and parents.get(namespace) == checkpoint
 
 
-def hangs_on(run: Mapping[str, Any], namespace: str, head: StoredCheckpoint) -> bool:
+def is_attached_to(run: Mapping[str, Any], namespace: str, head: StoredCheckpoint) -> bool:
     """Whether a run of a subgraph began at a head, or at the checkpoint that the head repaired."""
     return any(is_begun_by(run, namespace, one) for one in starts_of(head))
 

@@ -49,8 +49,8 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     UnsafeValue,
     branches,
-    hangs_on,
     holders,
+    is_attached_to,
     is_run_in,
     seconds_of,
     session_name,
@@ -211,13 +211,13 @@ class _Namespace:
         thread, namespace = self._own
         yield head
         yield from self._writes(head.stored["checkpoint_id"])
-        first = stored_of(head, 0, new_codecs())
+        first = checkpoint_in(head, 0, new_codecs())
         ancestors: list[Row] = []
 
         def find(id_: str) -> StoredCheckpoint | None:
             for row in self._checkpoint(id_):
                 ancestors.append(row)
-                return stored_of(row, 0, new_codecs())
+                return checkpoint_in(row, 0, new_codecs())
             return None
 
         holders(first, find)
@@ -235,7 +235,7 @@ class _Namespace:
                 inner = _Namespace(self._base, thread, own)
                 run = inner.head()
                 about = {} if run is None else metadata_of(run.value.get("metadata"))
-                if run is not None and hangs_on(about, namespace, first):
+                if run is not None and is_attached_to(about, namespace, first):
                     yield from inner.rows(run)
 
     def earlier(self, parent: str | None, channel: str) -> Iterator[Row]:
@@ -303,7 +303,9 @@ def _snapshot(
     """Return a snapshot of one of several namespaces, with the runs directly inside it."""
     codecs = new_codecs()
     rows = spaces[namespace]
-    stored = [stored_of(row, number, codecs) for number, row in rows if row.table == "checkpoints"]
+    stored = [
+        checkpoint_in(row, number, codecs) for number, row in rows if row.table == "checkpoints"
+    ]
     known = {one.id: one for one in stored}
     head = max(stored, key=lambda one: one.id)
     columns = next(row for number, row in rows if number == head.record).value
@@ -345,7 +347,7 @@ def coding_in(columns: Columns) -> str:
     return JSON if tag_of(columns) == JSON else MSGPACK
 
 
-def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
+def checkpoint_in(row: Row, number: int, known: Any) -> StoredCheckpoint:
     """Split the checkpoint in a row into its parts; ``fault`` says why that is impossible."""
     columns = row.value
     parent = columns.get("parent_checkpoint_id")
@@ -444,7 +446,7 @@ class LangGraph(ThreadFormat, RowFormat):
         channel, lacking = unanswered_calls(snapshot_of(_number_rows(rows)))
         if lacking:
             known = {(row.table, row.rowid) for row in rows}
-            earlier = space.earlier(stored_of(head, 0, new_codecs()).parent, channel)
+            earlier = space.earlier(checkpoint_in(head, 0, new_codecs()).parent, channel)
             rows += (row for row in earlier if (row.table, row.rowid) not in known)
         return _number_rows(rows)
 

@@ -36,8 +36,8 @@ from lockstitch.formats.opencode.history import (
     find_evidence,
     message_flaw,
     part_flaw,
-    repaired_part,
-    repaired_time,
+    repair_part,
+    repair_time,
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
@@ -111,7 +111,7 @@ class OpenCode(RowFormat):
             revert = None
         thread = build_thread(_entries(records), revert)
         # the last state of each part in the log
-        logged = _logged(records, "part").items()
+        logged = _last_logged(records, "part").items()
         states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
         return complete_transcript(
             Transcript(
@@ -120,7 +120,7 @@ class OpenCode(RowFormat):
                 thread.history,
                 findings=[
                     new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
-                    for row in _broken(records)
+                    for row in _find_broken(records)
                 ],
                 session=session.get("id") or context.name,
                 project=as_str(session.get("directory")),
@@ -133,7 +133,7 @@ class OpenCode(RowFormat):
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         rebuilt = {
             id(row): _rebuild_row(row, transcript.records, ledger)
-            for row in _broken(transcript.records)
+            for row in _find_broken(transcript.records)
         }
         return [rebuilt.get(id(record), record) for record in transcript.records]
 
@@ -191,7 +191,7 @@ def _entries(records: Sequence[Record]) -> list[OpenCodeEntry]:
     return [*entries.values()]
 
 
-def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
+def _last_logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
     """Return the last version of each part ("part") or message ("info") in the log, by id."""
     found: dict[str, Fields] = {}
     for row in records:
@@ -205,7 +205,7 @@ def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
 # Rows that cannot be read
 
 
-def _broken(records: Sequence[Record]) -> list[Row]:
+def _find_broken(records: Sequence[Record]) -> list[Row]:
     """Return the rows at which opencode fails, or that it silently skips."""
     return [row for row in records if isinstance(row, Row) and _flaw(row)]
 
@@ -222,20 +222,20 @@ def _rebuild_row(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
     """Replace a lost value by one that keeps the session whole."""
     ledger.set_aside(RULES["LS610"], row.place, row.text)
     is_part = row.table == "part"
-    logged = without_keys(_logged(records, "part" if is_part else "info").get(row.value["id"]))
+    logged = without_keys(_last_logged(records, "part" if is_part else "info").get(row.value["id"]))
     if logged and not (part_flaw(logged) if is_part else message_flaw(logged)):
         ledger.note(RULES["LS610"], "rewritten", row.place, "was taken from the log of events")
         return put_value(row, (), logged)
     if is_part:
         time = _time(row, "time_updated") or _time(row, "time_created")
-        made = repaired_part(row.json, row.text, row.value["id"], time)
+        made = repair_part(row.json, row.text, row.value["id"], time)
         kept = made.get("type") == "tool"
         text = "got what it lacked" if kept else "became a text that says what was there"
         ledger.note(RULES["LS610"], "rewritten", row.place, text)
         return put_value(row, (), made)
     if message_flaw(row.json).startswith("lacks its time"):
         ledger.note(RULES["LS610"], "rewritten", row.place, "got the time of its row")
-        return put_value(row, (), repaired_time(row.json, _time(row, "time_created")))
+        return put_value(row, (), repair_time(row.json, _time(row, "time_created")))
     ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
     return put_value(row, (), _rebuild_info(row, records))
 

@@ -97,7 +97,9 @@ def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCo
     thread.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
-            asked = [(piece, block) for piece in entry.pieces for block in _asked(piece.data)]
+            asked = [
+                (piece, block) for piece in entry.pieces for block in _prompt_blocks(piece.data)
+            ]
             _add(thread, entry, USER, asked)
         elif entry.info.get("role") == ASSISTANT:
             _answer(thread, entry)
@@ -173,7 +175,7 @@ def _model(entries: Sequence[OpenCodeEntry]) -> str | None:
 # What is sent of a message
 
 
-def _asked(data: Fields) -> Iterator[Fields]:
+def _prompt_blocks(data: Fields) -> Iterator[Fields]:
     kind = data.get("type")
     if kind == "text" and _is_said(data.get("text")) and not data.get("ignored"):
         yield words_block(data["text"])
@@ -410,7 +412,7 @@ def without_keys(logged: Any) -> Fields:
     return {key: own for key, own in as_dict(logged).items() if key not in _KEYS}
 
 
-def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
+def repair_part(data: Any, text: str, own: str, time: int) -> Fields:
     """Return a replacement for a part that is not whole, with as much of it as can be kept.
 
     A call whose input is lost becomes a text, since its input is never made up.
@@ -436,7 +438,7 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     return {**data, "type": "tool", "callID": named, "state": ended}
 
 
-def repaired_time(info: Fields, created: int) -> Fields:
+def repair_time(info: Fields, created: int) -> Fields:
     """Return a message with the time of its row."""
     done = {"completed": created} if info.get("role") == ASSISTANT else {}
     return {**info, "time": {"created": created, **done}}

@@ -33,7 +33,7 @@ from lockstitch.formats.pi.session import (
     is_prompt,
     message_of,
     new_id,
-    rebuilt,
+    rebuild_head,
 )
 from lockstitch.formats.pi.write_back import PiWriteBack
 from lockstitch.formats.records import JSON, Record, as_str
@@ -158,9 +158,9 @@ def _findings(session: PiSession, left: int, context: Context) -> Iterator[Findi
         severity = ERROR if ends else ""
         code = "LS607" if same else "LS703"
         yield new_finding(code, records[node.number].place, text + turns * ends, severity)
-    for number in _malformed(session):
+    for number in _find_malformed(session):
         yield new_finding("LS610", records[number].place, "this message has no content")
-    for number in _unnamed(session):
+    for number in _find_unnamed(session):
         ends = number == session.entries[-1]
         text = "has no id" + ", so that a resume finds nothing before it" * ends
         yield new_finding("LS610", records[number].place, text, ERROR if ends else "")
@@ -189,7 +189,7 @@ def _find_bad_head(session: PiSession, context: Context) -> Iterator[Finding]:
     number = _first(session)
     if number >= 0 and number not in session.headers:
         text = "the file does not start with the head of a session: pi does not read it"
-        made = rebuilt(session.records, context.data, context.name)
+        made = rebuild_head(session.records, context.data, context.name)
         fixable = bool(session.headers) or made is not None
         found = new_finding("LS610", session.records[number].place, text, ERROR, fixable=fixable)
         yield structs.replace(found, help=_HEAD_HELP) if fixable else found
@@ -230,14 +230,14 @@ def _is_same(session: PiSession, node: TreeNode, first: TreeNode) -> bool:
     return one == other or (dated and all(one.get(key) == other.get(key) for key in keys))
 
 
-def _unnamed(session: PiSession) -> list[int]:
+def _find_unnamed(session: PiSession) -> list[int]:
     """Return the entries of a tree that have no id, so that they can have no children."""
     if session.is_linear:
         return []
     return [n for n in session.entries if type(session.value(n).get("id")) is not str]
 
 
-def _malformed(session: PiSession) -> list[int]:
+def _find_malformed(session: PiSession) -> list[int]:
     """Return the messages that hold nothing that pi could send, and at which it fails."""
     return [number for number in session.entries if _is_malformed(session.value(number))]
 
@@ -292,7 +292,7 @@ class _PiTreeRepair(TreeRepair):
         """Put the head of the session at the start: moved there, or rebuilt."""
         headers, first = self.session.headers, _first(self.session)
         if first >= 0 and first not in headers:
-            rebuild = partial(rebuilt, self.session.records, self.data, self.name)
+            rebuild = partial(rebuild_head, self.session.records, self.data, self.name)
             own = headers[0] if headers else -1
             self.put_head_first(first, own, rebuild, HEADER, "the head of the session")
 
@@ -326,7 +326,7 @@ class _PiTreeRepair(TreeRepair):
                 self.link_before("LS703", node.number, names)
 
     def repair_malformed(self) -> None:
-        for number in _malformed(self.session):
+        for number in _find_malformed(self.session):
             message = message_of(self.session.value(number))
             content = message.get("content")
             if message.get("role") == ASSISTANT and type(content) is str:
@@ -338,7 +338,7 @@ class _PiTreeRepair(TreeRepair):
 
     def name_entries(self) -> None:
         """Give messages without an id one, after the entry before; remove other such entries."""
-        for number in _unnamed(self.session):
+        for number in _find_unnamed(self.session):
             value = self.session.value(number)
             if not message_of(value):
                 self._remove(number)

@@ -43,7 +43,7 @@ def id_in(name: str) -> str:
     return match[0] if match else stem.rpartition("_")[2]
 
 
-def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
+def rebuild_head(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
     """Return a new head for a file, None if the id of its session is unknown.
 
     What is left of the old head is used first, then the name of the file, then its entries.

@@ -141,7 +141,7 @@ class PiWriteBack:
             return record
         message = message_of(value)
         if unit.role == RESULT:
-            return self._amended_result(record, message, unit.blocks[0])
+            return self._amend_result(record, message, unit.blocks[0])
         if message.get("role") in _OWN_ROLES and type(message.get("content")) is list:
             items = self._items(unit, message["content"])
             return amend_record(self.data, record, ("message", "content"), items)
@@ -174,7 +174,7 @@ class PiWriteBack:
             items.append(old if own else item_of(block, self.ids, old))
         return [*items, *(content[n] for n in silent)]
 
-    def _amended_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
+    def _amend_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
         old = result_block(message)
         wire = str(block.get("tool_use_id"))
         if old["tool_use_id"] != wire:

@@ -38,8 +38,8 @@ from lockstitch.formats.langgraph.snapshot import (
     StoredWrite,
     ThreadSnapshot,
     branches,
-    hangs_on,
     holders,
+    is_attached_to,
     is_control,
     is_run_in,
     is_trigger,
@@ -430,7 +430,7 @@ class ThreadReader:
         rows = connection.execute(self.home.sql(LATER), values).fetchall()
         keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
         heads = self._heads(connection, keys) if keys else []
-        begun = [one for one in heads if hangs_on(one.metadata, snapshot.namespace, head)]
+        begun = [one for one in heads if is_attached_to(one.metadata, snapshot.namespace, head)]
         snapshot.runs = [one.snapshot for one in self._fill(connection, begun)]
 
     # Statements
