@@ -44,6 +44,7 @@ ROLE_ALIASES = {
 
 
 SPEAKERS = frozenset({"user", "assistant", "system"})
+# A message of any dialect but those that override ``fits`` has at least one of these fields.
 _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
@@ -522,6 +523,7 @@ def is_hollow(value: Any) -> bool:
     )
 
 
+# NUL and lone surrogates: providers refuse the one, and the other cannot be encoded.
 UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 

@@ -128,6 +128,7 @@ _MARKS = ("cachePoint",)
 _UNSAID = ("type", "cache_control")
 _SIGNATURES = ("thoughtSignature", "thought_signature")
 _SEALED = ("encrypted_content", "encrypted_index", "signature", *_SIGNATURES)
+# A text this long without any other character is a payload, not words.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
 _SPOKEN = ("refusal", "citationsContent", "guardContent")
 _NATURAL_NAMES = {

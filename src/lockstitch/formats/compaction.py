@@ -96,6 +96,8 @@ def _point_to_original(item: Item, messages: list[Any]) -> list[Any]:
 
 SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
 ItemOwner = tuple[int, str]
+# Bounds for the factor between the provider's figures and our estimate; for fewer tokens than
+# ``_ENOUGH`` the figures say too little.
 _LEAST, _MOST = 0.25, 4.0
 _ENOUGH = 2000
 _TWO = 2
@@ -114,6 +116,7 @@ class Story:
         spared = {*self.setup, *sorting.aside, sorting.summary}
         self._numbers = [n for n in range(len(self.messages)) if n not in spared]
         said = import_events([history.messages[n] for n in self._numbers], history.dialect)
+        # a note and a summary come before the facts of the messages
         self._shift = 0 if sorting.summary == NEW else 2
         self._events: list[Event] = []
         if self._shift:

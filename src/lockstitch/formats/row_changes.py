@@ -81,6 +81,7 @@ def _plain_value(value: Any) -> Any:
             value.encode()
         except UnicodeEncodeError:
             return {"text": value.encode("utf-8", "surrogateescape").hex()}
+    # in hexadecimal a float keeps every bit
     return {"real": value.hex()} if type(value) is float else value
 
 

@@ -216,6 +216,7 @@ def number_rows(
             if row.rowid is None or is_late:
                 columns[table.key] = next_key()
                 before = last or columns
+                # the other sort columns must not put the row before its neighbour
                 for name in table.order[:-1]:
                     columns[name] = max(columns.get(name), before.get(name), key=sorting)
             last = columns

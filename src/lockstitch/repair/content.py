@@ -348,6 +348,7 @@ def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
     if layout == FLAT:
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     content = message.raw.get("content") if isinstance(message.raw, dict) else None
+    # a last message may be empty if it came so, not if a pass has emptied it
     allowed = draft.dialect.may_end_empty and is_last and content is not None
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
@@ -388,6 +389,7 @@ def unmark_cache(draft: RepairDraft) -> None:
         if rules.cannot_be_marked(part):
             _unmark(draft, message, part, rules.CACHE_MARKER)
     surplus = len(good) + markers_outside(draft.body) - draft.profile.max_markers
+    # the earliest markers go: the later ones cache a longer prefix
     for message, part in good[: max(surplus, 0)] if draft.profile.max_markers else ():
         _unmark(draft, message, part, rules.CACHE_MARKERS)
 

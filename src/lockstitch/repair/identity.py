@@ -112,6 +112,7 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
     for message in draft.messages:
         if not any(id(part) in renamed for part in message.parts):
             continue
+        # LangChain's content repeats calls, so a copy gets the new id of its call
         twins = {p.id: renamed[id(p)] for p in message.parts if id(p) in renamed}
         parts = []
         for part in message.parts:
@@ -135,6 +136,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
             draft.drop(
                 rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped"
             )
+            # followers that were unlinked with an earlier item need no second visit
             if position >= unlinked:
                 unlinked = unlink_followers(draft, position)
             gone.add(position)

@@ -248,6 +248,7 @@ def drop_bound(draft: RepairDraft) -> None:
     position, number = draft.first_change()
     before, after = draft.origin.body or {}, draft.body or {}
     if any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig")):
+        # tools and instructions come before all messages
         position, number = 0, 0
     for at in range(position, len(draft.messages)):
         message = draft.messages[at]

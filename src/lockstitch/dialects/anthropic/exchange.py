@@ -124,6 +124,7 @@ class AnthropicStream(Accumulator):
             self._finish_block(index) for index in sorted(self._blocks) if self._may_be_kept(index)
         ]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
+        # a message must not end with thinking
         while blocks and blocks[-1].get("type") in _THOUGHTS:
             blocks.pop()
         return {"role": "assistant", "content": blocks} if blocks else None

@@ -188,6 +188,7 @@ class BedrockStream(Accumulator):
     def part_to_keep(self) -> Fields | None:
         kept = [self._blocks[index] for index in sorted(self._blocks) if self._may_be_kept(index)]
         kept = [block for block in kept if not _is_unanswered(block, kept)]
+        # a message must not end with reasoning
         while kept and _REASONING in kept[-1]:
             kept.pop()
         return {"role": "assistant", "content": [_spell_whole(b) for b in kept]} if kept else None

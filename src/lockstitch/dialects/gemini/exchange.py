@@ -89,6 +89,7 @@ class GeminiStream(Accumulator):
         blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
         self.complete = blocked or any(first.get(key) for key in _FINISH)
         parts = self._parts.get(0, [])
+        # the last part may still grow
         self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
 
     def response_so_far(self) -> Fields:

@@ -114,6 +114,7 @@ def _time_of(own: str) -> str | None:
     """Return the time at the beginning of an id of version 7."""
     if own[14] != "7":
         return None
+    # its first 48 bits are milliseconds since 1970
     when = datetime.fromtimestamp(int(own[:8] + own[9:13], 16) / 1000, UTC)
     return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
 
@@ -389,6 +390,7 @@ class CodexThread:
         if not starts or type(turns) is not int or turns <= 0:
             return
         cut = starts[-turns] if turns < len(starts) else starts[0]
+        # context that the program put before the prompt goes with it
         while cut > starts[0] and self._leads_in(self.items[cut - 1]):
             cut -= 1
         self.dropped += min(turns, len(starts))

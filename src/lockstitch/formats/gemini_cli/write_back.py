@@ -342,6 +342,7 @@ class GeminiWriteBack:
         self.made += 1
         near = self.owners[anchor] if anchor is not None else None
         near = near or self._first()
+        # derived from the session, so that the same repair makes the same id
         seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
         value: dict[str, Any] = {
             "id": str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))

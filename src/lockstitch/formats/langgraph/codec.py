@@ -202,6 +202,7 @@ def with_defaults(fields: dict[str, Any], kind: str) -> dict[str, Any]:
     return {**_SHARED_DEFAULTS, **_DEFAULTS.get(kind, {}), **fields}
 
 
+# LangGraph's codes for keyword arguments, Pydantic 1 and 2, and snapshots.
 _KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT_CODE = 2, 4, 5, 7
 _NESTS = frozenset({list, dict, Ext})
 _OVERWRITE = ("langgraph.types", "Overwrite")
@@ -209,6 +210,7 @@ _OVERWRITE = ("langgraph.types", "Overwrite")
 _LIST_CODES = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _MAP_CODES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 _EXT_CODES = frozenset({*range(0xC7, 0xCA), *range(0xD4, 0xD9)})
+# The fewest parts of an object: module, name and fields.
 _LEAST = 3
 _MSGPACK_DEFAULTS: dict[str, dict[str, Any]] = {
     "ai": {"usage_metadata": None},

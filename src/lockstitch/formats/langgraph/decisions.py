@@ -47,6 +47,7 @@ W = TypeVar("W")
 BREAKPOINT = "breakpoint"
 QUESTION = "interrupt"
 REMOVE_ALL = "__remove_all__"
+# The namespace of the ids that are derived here.
 _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
 _ANSWERS = frozenset({"tool", "ToolMessageChunk"})

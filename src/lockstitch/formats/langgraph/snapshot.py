@@ -49,6 +49,8 @@ MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
+# The version digit of ids that begin with their time, the part of it that stands after that digit,
+# and the latest such time.
 _BY_TIME = 6
 _LOW = 0xFFF
 _LAST = (1 << 60) - 1

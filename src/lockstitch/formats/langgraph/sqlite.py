@@ -158,6 +158,7 @@ _SPACE = ("thread_id", "checkpoint_ns")
 _ONE = (*_SPACE, "checkpoint_id")
 # Placeholder in a query for the number of a row and all its columns.
 _EVERYTHING = "rowid, *"
+# Sorts after every other character.
 _LAST = "\U0010ffff"
 _MOST_LOST = 500
 # How many steps back a result is looked for.

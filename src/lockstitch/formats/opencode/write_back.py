@@ -137,6 +137,7 @@ class OpenCodeWriteBack:
         data: Any = what.data if isinstance(what, OpenCodePiece) else what.info
         for step in path:
             data = data.get(step) if type(data) is dict else None
+        # for Python 1 equals true, for JSON it does not
         if data != value or type(data) is not type(value):
             self.editor.put(what, path, value)
 

@@ -252,6 +252,7 @@ class PiSession:
         self.entries = [
             n for n, r in enumerate(records) if r.is_record and r.value.get("type") != HEADER
         ]
+        # files of the first version: entries without ids, in a row
         self.is_linear = not any("id" in records[n].value for n in self.entries)
         self.graph = RecordTree(list(self.nodes()))
         self.last = {node.id: node for node in self.graph.nodes}

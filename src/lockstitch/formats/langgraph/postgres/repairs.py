@@ -87,6 +87,7 @@ SELECT id FROM {lockstitch_repairs} WHERE thread_id = %(thread)s AND checkpoint_
 """
 _TRIES = 3
 _SNAPSHOT_EXT = 7
+# Where an extension has its code, by its first byte.
 _EXT_SIZES = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 _UNDO_PAGE = 500
 _NONE = "it has no repair to take back"
