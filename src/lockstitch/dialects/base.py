@@ -681,7 +681,7 @@ def copy_part(part: Part, raw: Any, **changes: Any) -> Part:
     return Part(raw=raw, **{**fields, **changes})
 
 
-def same_or(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return the old object if the new one has the very same fields, else the new one."""
     is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
     return old if is_whole else new

@@ -249,7 +249,7 @@ class Replacement(Struct, kw_only=True):
         )
 
     def _put_back(self) -> None:
-        """If the files were swapped, swap them again, as if nothing had happened."""
+        """Swap the files back if they were swapped, as if nothing had happened."""
         if not self.is_new_at(self.old.name):
             return
         if self.folder.look(self.new.name) is None:

@@ -41,7 +41,7 @@ _POINTER = "; record {seq} has all of it."
 _ELSEWHERE = "; the file as it was before has all of it."
 
 
-def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
+def shortened_messages(story: Story, view: JournalView) -> dict[int, Any]:
     """Return, by number, the messages of which the view sends less than the history has."""
     if view.summary is None or not view.summary.event.shortened:
         return {}
@@ -265,7 +265,7 @@ class Story:
         """Yield the messages that no summary stands for; of some only a part."""
         is_cut = view.summary is not None and view.summary.cut > 0
         frees = is_cut and traits_of(self.history.model).binds_reasoning
-        less = less_of_results(self, view) if self.sorting.shortens else {}
+        less = shortened_messages(self, view) if self.sorting.shortens else {}
         for number, message in enumerate(self.history.messages):
             if number in self.setup:
                 yield number, message

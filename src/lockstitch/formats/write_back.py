@@ -536,7 +536,7 @@ class TreeRepair:
             self.gone.add(number)
             self.ledger.set_aside(RULES["LS610"], old.place, old.value)
 
-    def hang_children(self, name: str, parent: str | None) -> None:
+    def move_children(self, name: str, parent: str | None) -> None:
         """Link all children of the records with one id to another record."""
         for child in self.tree.children.get(name, ()) if self.tree else ():
             self.set(child.number, (self.link,), parent)

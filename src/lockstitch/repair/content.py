@@ -130,7 +130,7 @@ def _free_media(draft: RepairDraft, message: Message) -> None:
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
 
 
-def shed_bytes(draft: RepairDraft) -> None:
+def drop_images(draft: RepairDraft) -> None:
     """LS504: replace the oldest images by notes until the request fits."""
     limit = draft.profile.max_bytes
     if not limit:
@@ -153,7 +153,7 @@ ROLE_LABEL = "[lockstitch] Text of a message with role {role}:"
 
 
 def clear_malformed(draft: RepairDraft) -> None:
-    """LS414: keep what is text, set the rest aside."""
+    """LS414: turn malformed messages and parts into text if they are text, set others aside."""
     kept: list[Message] = []
     for message in draft.messages:
         if message.flaw in ("not-an-object", "type"):
@@ -199,7 +199,7 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
         draft.keep_parts(message, kept)
 
 
-def spell_results(draft: RepairDraft) -> None:
+def convert_payloads(draft: RepairDraft) -> None:
     """LS416: put the payload of a result into a form that the format accepts."""
     dialect = draft.dialect
 
@@ -376,7 +376,7 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
     return True
 
 
-def unmark_cache(draft: RepairDraft) -> None:
+def drop_cache_markers(draft: RepairDraft) -> None:
     """LS402 and LS403: remove cache markers that are misplaced, or too many."""
     marked = [
         (message, part)

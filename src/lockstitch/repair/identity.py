@@ -288,7 +288,7 @@ def _drop_references(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
 
-def list_twins(draft: RepairDraft) -> None:
+def list_unlisted_calls(draft: RepairDraft) -> None:
     """LS111: add calls that only a content block mentions to the list of calls."""
     dialect = draft.dialect
     if not isinstance(dialect, LangChain):

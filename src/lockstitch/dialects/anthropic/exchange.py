@@ -18,7 +18,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.anthropic import EVENTS
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -206,7 +206,7 @@ class AnthropicExchange(Exchange):
         if not isinstance(value, dict) or "content" not in value or value.get("type") == "error":
             return []
         role = value.get("role") or "assistant"
-        return [same_or(value, {"role": role, "content": value["content"]})]
+        return [keep_if_same(value, {"role": role, "content": value["content"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": [{"type": "text", "text": text}]}

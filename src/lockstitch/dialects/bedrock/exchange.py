@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, USER, Part
-from lockstitch.dialects.base import replace_at, same_or, value_at
+from lockstitch.dialects.base import keep_if_same, replace_at, value_at
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -318,7 +318,7 @@ class BedrockExchange(Exchange):
         if isinstance(content, list):
             spelled = list(map(_with_bytes, content))
             content = content if all(map(operator.is_, spelled, content)) else spelled
-        return [same_or(message, {"role": role, "content": content})]
+        return [keep_if_same(message, {"role": role, "content": content})]
 
     def events_in(self, data: bytes) -> Iterator[Any]:
         if data[:64].lstrip()[:1] == b"{":

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, TOOL, USER, Part
-from lockstitch.dialects.base import as_text, same_or
+from lockstitch.dialects.base import as_text, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -223,7 +223,7 @@ class GeminiExchange(Exchange):
             return []
         # without a role the words would count as the user's
         role = content.get("role") or "model"
-        return [same_or(content, {"role": role, "parts": content["parts"]})]
+        return [keep_if_same(content, {"role": role, "parts": content["parts"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "parts": [{"text": text}]}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, OTHER, USER, Part
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -267,8 +267,8 @@ class ChatExchange(Exchange):
             spelled = [_strip_call(call) if isinstance(call, dict) else call for call in calls]
             kept["tool_calls"] = calls if all(map(operator.is_, spelled, calls)) else spelled
         if isinstance(audio, dict) and "id" in audio:
-            kept["audio"] = same_or(audio, {"id": audio["id"]})
-        return [same_or(message, {"role": "assistant", **kept})]
+            kept["audio"] = keep_if_same(audio, {"id": audio["id"]})
+        return [keep_if_same(message, {"role": "assistant", **kept})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": text}

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, USER, Message
-from lockstitch.dialects.base import Dialect, same_or
+from lockstitch.dialects.base import Dialect, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -208,7 +208,7 @@ class ResponsesExchange(Exchange):
             drop.add("status")
         if kind == "reasoning":
             drop.update(key for key in ("content", _SEALED) if value.get(key) is None)
-        return [same_or(value, {key: held for key, held in value.items() if key not in drop})]
+        return [keep_if_same(value, {key: held for key, held in value.items() if key not in drop})]
 
     def text_message(self, text: str) -> Fields:
         return {

@@ -388,7 +388,7 @@ class ClaudeTreeRepair(TreeRepair):
         for fault in self.of(NO_CONTENT):
             node = self.graph.by_number[fault.number]
             self.take_out("LS610", fault.number, "a message without content was set aside")
-            self.hang_children(node.id, node.parent)
+            self.move_children(node.id, node.parent)
 
     def wrap_replies(self) -> None:
         """Turn replies that are a text into a list of blocks, which every client reads."""
@@ -506,14 +506,14 @@ class ClaudeTreeRepair(TreeRepair):
             name = None if parent is None else self.graph.by_number[parent].id
             text = "a compaction without its summary was taken back"
             self.take_out("LS801", fault.number, text)
-            self.hang_children(self.graph.by_number[fault.number].id, name)
+            self.move_children(self.graph.by_number[fault.number].id, name)
 
     def follow_compaction(self) -> None:
         """Link a prompt that bypassed a compaction to the turns after it."""
         for fault in self.of(PASSED_COMPACTION):
             self.relink("LS802", fault.number, fault.about)
 
-    def shorten_kept(self) -> None:
+    def drop_missing_kept(self) -> None:
         """Remove missing records from the list of those that a compaction keeps."""
         for fault in self.of(MISSING_KEPT):
             missing = set(fault.about)
@@ -523,7 +523,7 @@ class ClaudeTreeRepair(TreeRepair):
             text = f"{len(missing)} missing records left its list"
             self.note("LS804", "shortened", fault.number, text)
 
-    def bring_back(self) -> None:
+    def restore_branches(self) -> None:
         """Put one lost branch back before the record that follows it on the chain.
 
         If several beginnings were cut off, the last one is next to what follows. If there are many
@@ -533,11 +533,11 @@ class ClaudeTreeRepair(TreeRepair):
         # A branch without a neighbour, before or after it, cannot be put anywhere.
         lost = [b for b in branches if b.kind == END or (b.onward, b.attach) != (None, None)]
         cut = [branch for branch in lost if branch.kind == CUT]
-        many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
+        many = self._choose_independent(lost, cut) if len(lost) > _ONE_BY_ONE else []
         for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:
             self._splice(branch, all_late=all_late)
 
-    def _side_by_side(
+    def _choose_independent(
         self, lost: list[OffBranch], cut: list[OffBranch]
     ) -> list[tuple[OffBranch, bool]]:
         """Return branches that can be put back in one round, and whether all their lines move.
@@ -654,8 +654,8 @@ class ClaudeTreeRepair(TreeRepair):
         leave_side_chain,
         undo_torn_compaction,
         follow_compaction,
-        shorten_kept,
-        bring_back,
+        drop_missing_kept,
+        restore_branches,
         address_results,
         date_leaf,
     )

@@ -31,10 +31,10 @@ from lockstitch.formats.codex.thread import (
     CodexThread,
     evidence_of,
     find_misspelled,
+    find_opening,
     id_in,
     is_prompt,
     is_read,
-    opening,
     payload_of,
     rebuild_head,
     respell,
@@ -297,7 +297,7 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
     """Yield everything that is wrong with the lines."""
     records = thread.records
     yield from _find_bad_head(thread, transcript)
-    for number, first in repeats(records):
+    for number, first in find_repeats(records):
         text = f"repeats the record of line {records[first].place}"
         yield new_finding("LS607", records[number].place, text)
     for number in find_skipped(records):
@@ -314,7 +314,7 @@ def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Find
             f"resuming will silently drop {turns} ({transcript.left_size} bytes)"
         )
         place = records[thread.start].place
-        yield new_finding("LS704", place, text, fixable=bool(spare_metas(thread)))
+        yield new_finding("LS704", place, text, fixable=bool(find_spare_metas(thread)))
     yield from _find_misnumbered(thread)
     yield from _find_displaced_results(thread, transcript)
 
@@ -343,7 +343,7 @@ def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Find
 
 def find_misplaced_head(thread: CodexThread) -> int:
     """Return the record that stands where the head must be, -1 if nothing is wrong there."""
-    number = opening(thread.records)
+    number = find_opening(thread.records)
     envelopes = any("payload" in r.value for r in thread.records if r.is_record)
     return number if envelopes and number not in thread.metas else -1
 
@@ -355,7 +355,7 @@ def own_meta(thread: CodexThread, name: str) -> int:
     return next((n for n in metas if own in (None, thread.records[n].value["payload"]["id"])), -1)
 
 
-def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
+def find_repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
     """Return items that are stored twice, equal in everything, with the number of the first."""
     seen: dict[bytes, int] = {}
     found: list[tuple[int, int]] = []
@@ -382,7 +382,7 @@ def find_skipped(records: Sequence[Record]) -> list[int]:
     ]
 
 
-def spare_metas(thread: CodexThread) -> list[int]:
+def find_spare_metas(thread: CodexThread) -> list[int]:
     """Return the session_meta lines that only repeat the session's own."""
     own = thread.meta.get("id")
     return [
@@ -392,7 +392,7 @@ def spare_metas(thread: CodexThread) -> list[int]:
     ]
 
 
-def numbering(thread: CodexThread) -> dict[int, int]:
+def correct_ordinals(thread: CodexThread) -> dict[int, int]:
     """Return the ordinals that records of a paginated file should have but do not."""
     if not thread.is_paginated:
         return {}
@@ -406,7 +406,7 @@ def numbering(thread: CodexThread) -> dict[int, int]:
 
 
 def _find_misnumbered(thread: CodexThread) -> Iterator[Finding]:
-    wrong = numbering(thread)
+    wrong = correct_ordinals(thread)
     if not wrong:
         return
     last = max(n for n, r in enumerate(thread.records) if r.is_record)
@@ -447,7 +447,7 @@ class _CodexRepair(TreeRepair):
 
     def drop_repeats(self) -> None:
         """Keep the first of equal records."""
-        for number, _ in repeats(self.records):
+        for number, _ in find_repeats(self.records):
             self.gone.add(number)
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
@@ -477,7 +477,7 @@ class _CodexRepair(TreeRepair):
 
     def drop_spare_metas(self) -> None:
         """Remove repeats of the session's own data, which hide everything before them."""
-        for number in spare_metas(self.thread):
+        for number in find_spare_metas(self.thread):
             text = "a second session_meta was taken out, so that all before it is read again"
             self.remove("LS704", number, text, self.records[number].value)
 
@@ -491,7 +491,7 @@ class _CodexRepair(TreeRepair):
 
     def number_anew(self) -> None:
         """Renumber the records of a paginated file so that their ordinals count up."""
-        wrong = numbering(self.thread)
+        wrong = correct_ordinals(self.thread)
         if wrong:
             text = f"{len(wrong)} ordinals were renumbered"
             self.note("LS610", "rewritten", min(wrong), text)
@@ -510,7 +510,7 @@ class _CodexRepair(TreeRepair):
 
 def renumber(thread: CodexThread, data: bytes) -> list[Record]:
     """Return the records of a thread with ordinals that count up."""
-    wrong = numbering(thread)
+    wrong = correct_ordinals(thread)
     return [
         amend_record(data, record, ("ordinal",), wrong[number]) if number in wrong else record
         for number, record in enumerate(thread.records)

@@ -134,7 +134,7 @@ def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
     return None
 
 
-def opening(records: Sequence[Record]) -> int:
+def find_opening(records: Sequence[Record]) -> int:
     """Return the number of the first piece of a file that Codex must be able to read, or -1.
 
     Torn pieces and NUL bytes have findings of their own.
@@ -253,7 +253,7 @@ def find_misspelled(value: dict[str, Any]) -> list[Path]:
     ]
 
 
-def metas(records: Sequence[Record]) -> list[int]:
+def find_metas(records: Sequence[Record]) -> list[int]:
     """Return the numbers of the records with the session's own data that the program reads."""
     return [
         number
@@ -310,7 +310,7 @@ class CodexThread:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        self.metas = metas(records)
+        self.metas = find_metas(records)
         self.meta = payload_of(records[self.metas[0]].value) if self.metas else {}
         self.is_paginated = self.meta.get("history_mode") == "paginated"
         self.items: list[dict[str, Any]] = []

@@ -352,12 +352,12 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         place = _place(transcript, record, name)
         if value.tag == PICKLE:
             reported.add(PICKLED)
-            yield new_finding("LS902", place, _loading(PICKLED))
+            yield new_finding("LS902", place, _loading_text(PICKLED))
         for one, severity in unsafe_names(called_names(value.tag, value.data)).items():
             if one in reported:
                 continue
             reported.add(one)
-            text = _loading(str(one))
+            text = _loading_text(str(one))
             if severity == WARNING:
                 # Otherwise every thread of an application with its own classes would count as
                 # broken.
@@ -382,17 +382,17 @@ def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Findi
     whole = head.whole
     if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
         harmful.add(PICKLED)
-        yield new_finding("LS902", _place(transcript, head.record), _loading(PICKLED))
+        yield new_finding("LS902", _place(transcript, head.record), _loading_text(PICKLED))
     for one, severity in unsafe_names(called_names(whole.tag, whole.data) if whole else ()).items():
         if severity != WARNING and str(one) not in harmful:
             harmful.add(str(one))
             place = _place(transcript, head.record, *field_with(one, whole))
-            yield new_finding("LS902", place, _loading(str(one)))
+            yield new_finding("LS902", place, _loading_text(str(one)))
     for found in snapshot.unsafe:
         is_own = found.namespace == snapshot.namespace
         if is_own and found.name in harmful:
             continue
-        text = _loading(found.name)
+        text = _loading_text(found.name)
         if not is_own:
             text += f", in the namespace {shown(found.namespace)}"
         if found.rows > 1:
@@ -400,7 +400,7 @@ def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Findi
         yield new_finding("LS902", found.place, text)
 
 
-def _loading(name: str) -> str:
+def _loading_text(name: str) -> str:
     if name == PICKLED:
         return f"LangGraph, where it is allowed to load it, loads {PICKLED}"
     return f"LangGraph imports and calls {shown(name)} when it loads this"

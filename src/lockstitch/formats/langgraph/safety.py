@@ -176,7 +176,7 @@ def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
 
     Bytes that are at the same place in ``harmless``, which surely calls nothing, are not examined.
     """
-    for start, end in _unlike(data, harmless):
+    for start, end in _differing_stretches(data, harmless):
         at = start
         while (found := _SUSPECT.search(data, at, end + _FARTHEST)) and found.start() < end:
             at = found.start() + 1
@@ -186,7 +186,7 @@ def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
     return False
 
 
-def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+def _differing_stretches(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
     """Yield the stretches in which bytes differ from others, or are followed by different ones.
 
     Consecutive checkpoints have the same messages at the same places, and comparing is many times
