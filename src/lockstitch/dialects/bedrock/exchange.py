@@ -229,7 +229,7 @@ def _add_delta(old: Fields, delta: Fields) -> Fields:
     grown = dict(old)
     for key, value in delta.items():
         if key == "redactedContent":
-            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, spelled as JSON cannot
+            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, decoded
         before = old.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
             grown[key] = _add_delta(before, value)

@@ -592,7 +592,7 @@ class ClaudeTreeRepair(TreeRepair):
             note, leaf = chain.end, chain.leaf
             while note is not None and leaf is not None and note.parent != leaf.id:
                 note = self.graph.parent_of(note)
-            assert note is not None  # noqa: S101 - the end of the conversation hangs on its leaf
+            assert note is not None  # noqa: S101 - the end of the conversation descends from its leaf
             self.relink(code, note.number, branch.tail)
             return
         is_root = self.graph.by_number[branch.top].parent is None and branch.attach is not None

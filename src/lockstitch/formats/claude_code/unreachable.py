@@ -346,8 +346,9 @@ class _BranchFinder:
     def _rootless_kind(self, top: TreeNode) -> str:
         """Return what a separate tree is: cut off, left by a missing link, or given up.
 
-        That depends on the tree that follows it in the file. If a window named a leaf in the tree,
-        it may come after the tree of the chain, and then it is itself the one that lost its link.
+        That depends on the tree that follows it in the file. The tree may also come after the
+        chain's own, if a window named a leaf in that one; then it is itself the one that lost its
+        link.
         """
         chain, later = self.chain, top
         if not self.path or top.number < self.path[0]:

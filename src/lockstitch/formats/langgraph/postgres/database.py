@@ -210,7 +210,7 @@ class Database:
                 yield connection
                 return
             schema = self._schema
-            assert schema is not None  # noqa: S101 - who reads rows knows of which schema
+            assert schema is not None  # noqa: S101 - reading rows takes a schema
             names = SQL(", ").join(SQL("ONLY ") + Identifier(schema, name) for name in TABLES)
             lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
             look = trust.look(schema, tables)
@@ -273,7 +273,7 @@ class LangGraphSchema(Struct, frozen=True):
     has_paths: bool = True
 
     def sql(self, statement: LiteralString, **names: Composable) -> Composed:
-        """Put the names of the tables into a statement, which is run with values, if only none."""
+        """Put the names of the tables into a statement that is run with values (maybe none)."""
         path = SQL("task_path" if self.has_paths else "''")
         # In a statement with values, psycopg reads a single percent sign as a placeholder.
         schema = self.schema.replace("%", "%%")
