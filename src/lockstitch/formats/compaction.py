@@ -235,6 +235,7 @@ class Story:
             value = value_of(done.event.payload)
             summary = f"{SUMMARY}\n{value if isinstance(value, str) else ''}"
         first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
+        # instructions between kept messages stay where they are
         setup = [n for n in sorted(self.setup) if n < first]
         kept = [(n, message) for n, message in kept if n >= first]
         messages = [self.history.messages[n] for n in setup]

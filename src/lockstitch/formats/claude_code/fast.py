@@ -248,6 +248,7 @@ class ClaudeProof:
             if block.cache_control:
                 raise Odd
             if kind == "text":
+                # the usual order is thinking, then texts, then calls
                 if self.last_kind == "tool_use" or not _is_text(block.text):
                     raise Odd
                 self.sent += len(block.text)

@@ -326,6 +326,8 @@ class ClaudeWriteBack:
         moved: set[int] = set()
         anchor = NEW
         for unit, after in zip(line, [*line[1:], None], strict=False):
+            # A line is out of order if its predecessor comes after it in the file, or its successor
+            # before it. Lines that a compaction kept come before it anyway.
             if unit.number < anchor:
                 is_moved = unit.number >= self.chain.boundary
             else:

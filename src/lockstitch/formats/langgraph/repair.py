@@ -299,6 +299,7 @@ def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
                 yield new_finding("LS901", _place(transcript, item.record, *item.path), text)
     still_open = calls_without_result(reading.items) - evidence.keys()
     for stored in reading.snapshot.failed if still_open else ():
+        # an error belongs to a call of its own checkpoint, so that counts as the head here
         then = ThreadReading(structs.replace(reading.snapshot, head=stored), reading.codings)
         then.items = reading.items
 

@@ -327,6 +327,7 @@ def _snapshot(
     snapshot.ancestors, snapshot.cut = holders(head, known.get)
     used = {head.id, *(one.id for one in snapshot.ancestors)}
     for one in stored:
+        # all other checkpoints were read for the results and errors left beside them
         if one.id not in used:
             snapshot.earlier += one.writes
             snapshot.failed += [one] if any(w.channel == ERROR for w in one.writes) else []

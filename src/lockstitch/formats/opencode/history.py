@@ -223,6 +223,7 @@ def _answer(thread: OpenCodeThread, entry: OpenCodeEntry) -> None:
                 results.append((piece, {**block, "is_error": True} if failed else block))
             calling = True
         elif kind == "step-start" or (kind == "text" and _is_said(piece.data.get("text"))):
+            # a step ends with the results of its calls
             if calling:
                 flush()
                 calling = False

@@ -302,6 +302,8 @@ class PiWriteBack:
         out = [record for _, record in pairs]
         end = line[-1] if line else None
         tail = next((record for record in reversed(out) if record.is_record), None)
+        # pi continues from the last entry in the file, so that has to be the end of the
+        # conversation
         if end is not None and tail is not None and tail.value is not _record(end).value:
             rest = (record for record in out if record.value is not _record(end).value)
             last = _record(end)
