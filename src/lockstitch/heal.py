@@ -24,7 +24,7 @@ def heal(  # noqa: PLR0913 - options, all by name
 ) -> Any:
     """Return a message list (or a whole request body) that the provider accepts.
 
-    ``dialect`` is detected if it is unambiguous; ``model`` turns on the rules that depend on it.
+    ``dialect`` is detected if it is unambiguous; ``model`` adjusts the rules that depend on it.
     ``waiting`` names calls that wait on purpose: they are closed in the copy that is returned. A
     list in which nothing is wrong comes back as the same object, and untouched messages are shared.
     A list that cannot be made valid comes back unchanged, with an ``Unhealed`` warning; with

@@ -54,7 +54,7 @@ def assert_valid(messages: Any, dialect: str | None = None, *, model: str | None
     """Raise AssertionError if the provider would refuse a message list or a request body.
 
     The error lists codes, places and the provider's words, never message content. ``dialect`` is
-    detected if it is unambiguous; ``model`` turns on the rules that depend on it.
+    detected if it is unambiguous; ``model`` adjusts the rules that depend on it.
     """
     name = dialect or detect(messages)
     errors = [found for found in check(messages, name, model=model) if found.severity == ERROR]

@@ -27,7 +27,9 @@ DEEPEST = 100
 
 _DIGIT = re.compile(rb"\d")
 _DIGITS = re.compile(rb"\d*+")
+# Less than ``LONGEST``, so that every run that is too long covers a sampled byte.
 _STEP = 4096
+# A number of this many digits still fits into 64 bits.
 _LONGEST_INDEX = 18
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
@@ -326,6 +328,7 @@ def replace_items(text: str, spans: Spans, old: list[Any], new: list[Any]) -> st
     numbers = {id(value): number for number, value in enumerate(old)}
     gaps = [text[a[1] : b[0]] for a, b in pairwise(spans)]
     opening = text[: spans[0][0]]
+    # A single element shows no gap, so the text before it has to serve.
     usual = gaps[0] if gaps else opening.replace("[", ",", 1) or "\n"
     style = _style(text, spans, opening)
     out = [opening]

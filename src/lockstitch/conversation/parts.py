@@ -149,6 +149,7 @@ def sort_parts(messages: Iterable[Message]) -> Sorted:
                     signs.add(FLAWED)
             if type(part.raw) is dict and "cache_control" in part.raw:
                 signs.add(MARKED)
+    # a kind that occurs under some role occurs at all
     signs.update([sign[0] for sign in signs if type(sign) is tuple])
     return Sorted(signs, calls, results, texts, reasoning, servers, rest)
 

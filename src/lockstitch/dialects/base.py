@@ -44,6 +44,7 @@ ROLE_ALIASES = {
 
 
 SPEAKERS = frozenset({"user", "assistant", "system"})
+# A message of any dialect but those that override ``fits`` has at least one of these fields.
 _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
@@ -522,6 +523,7 @@ def is_hollow(value: Any) -> bool:
     )
 
 
+# NUL and lone surrogates: providers refuse the one, and the other cannot be encoded.
 UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -679,7 +681,7 @@ def copy_part(part: Part, raw: Any, **changes: Any) -> Part:
     return Part(raw=raw, **{**fields, **changes})
 
 
-def same_or(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return the old object if the new one has the very same fields, else the new one."""
     is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
     return old if is_whole else new

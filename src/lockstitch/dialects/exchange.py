@@ -131,7 +131,7 @@ class Accumulator(ABC):
 
     def whole(self) -> Fields:
         """Return the response as it would have come in one piece; of use once it is complete."""
-        whole: Fields = _join_halves(self.gathered())
+        whole: Fields = _join_halves(self.response_so_far())
         return whole
 
     def closed(self) -> Any:
@@ -140,14 +140,14 @@ class Accumulator(ABC):
         That is a message (in OpenAI Responses a list of items) with the text so far and the blocks
         that are closed. It never holds half a call, or a thought without its end or its signature.
         """
-        return scrub(_join_halves(self.standing()))
+        return scrub(_join_halves(self.part_to_keep()))
 
     @abstractmethod
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         """Return the response so far."""
 
     @abstractmethod
-    def standing(self) -> Any:
+    def part_to_keep(self) -> Any:
         """Return the part of the reply that may be kept, or None."""
 
 
@@ -213,10 +213,10 @@ def number_at(value: Any, key: str, otherwise: int) -> int:
 def add(fields: Fields, delta: Fields) -> None:
     """Add a delta to fields: texts and lists grow, objects are merged, the rest is replaced."""
     for key, value in delta.items():
-        fields[key] = added(key, fields.get(key), value)
+        fields[key] = apply_delta(key, fields.get(key), value)
 
 
-def added(key: str, old: Any, new: Any) -> Any:
+def apply_delta(key: str, old: Any, new: Any) -> Any:
     """Return a field's value after a delta."""
     if new is None:
         return old
@@ -244,7 +244,7 @@ def _extend(old: list[Any], new: list[Any]) -> list[Any]:
         if at is None:
             grown.append(item)
         else:
-            grown[at] = added("", grown[at], item)
+            grown[at] = apply_delta("", grown[at], item)
     return grown
 
 

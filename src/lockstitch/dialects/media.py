@@ -12,6 +12,7 @@ from msgspec import Struct
 from lockstitch.conversation.parts import MEDIA, RESULT, Part, Path
 from lockstitch.dialects.base import value_at
 
+# Enough to find the size of an image, which a JPEG keeps after other segments.
 _HEAD = 64 * 1024
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -130,6 +131,7 @@ def head_of(data: str | bytes) -> bytes:
     """Return the first bytes of an image's payload, decoded."""
     if isinstance(data, bytes):
         return data[:_HEAD]
+    # whole groups of four characters, so that the cut text decodes
     cut = data[: _HEAD * 4 // 3 // 4 * 4]
     try:
         return b64decode(cut + "=" * (-len(cut) % 4))

@@ -50,7 +50,7 @@ from lockstitch.dialects.script import (
     fit_turns,
     inline_size,
     is_blank_text,
-    joined,
+    join_texts,
 )
 
 _IMAGES = ("image", "image_url", "input_image")
@@ -128,6 +128,7 @@ _MARKS = ("cachePoint",)
 _UNSAID = ("type", "cache_control")
 _SIGNATURES = ("thoughtSignature", "thought_signature")
 _SEALED = ("encrypted_content", "encrypted_index", "signature", *_SIGNATURES)
+# A text this long without any other character is a payload, not words.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
 _SPOKEN = ("refusal", "citationsContent", "guardContent")
 _NATURAL_NAMES = {
@@ -202,7 +203,7 @@ class TurnReader:
             if answer is not None:
                 result = answer.part
                 pieces, failed = (
-                    joined(self._payload_pieces(result)),
+                    join_texts(self._payload_pieces(result)),
                     is_failed(self.dialect, result),
                 )
                 turn.answers.append(NeutralResult(call, answer.order, pieces, failed))

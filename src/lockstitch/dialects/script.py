@@ -99,7 +99,7 @@ def all_pictures(turns: Iterable[NeutralTurn]) -> Iterator[tuple[list[Piece], in
                     yield pieces, slot, piece
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbouring texts, one line each."""
     whole: list[Piece] = []
     for piece in pieces:
@@ -222,9 +222,9 @@ class GroupedWriter(TurnWriter):
     def result(self, answer: NeutralResult) -> Block:
         """Write a result."""
 
-    def shown(self, answer: NeutralResult) -> list[Block]:
+    def result_blocks(self, answer: NeutralResult) -> list[Block]:
         """Return the payload of a result as blocks, without the blank ones."""
-        pieces = joined(answer.pieces)
+        pieces = join_texts(answer.pieces)
         kept = [p for p in pieces if isinstance(p, Picture) or not is_blank_text(p.text)]
         return self.blocks(kept, USER)
 

@@ -130,8 +130,10 @@ class Replacement(Struct, kw_only=True):
                 except FileNotFoundError:
                     raise Conflict(GONE) from None
                 if self.reversible:
+                    # another program may have replaced the file just before the swap
                     self._require_at(self.new.name, self.before.inode)
                 self._follow()
+                # meanwhile a program may have changed the old file, or replaced the new one
                 self._require_beginning()
                 self._require_at(self.old.name, self.inode)
             tail = os_files.read_from(self.new.handle, len(self.data))
@@ -249,7 +251,7 @@ class Replacement(Struct, kw_only=True):
         )
 
     def _put_back(self) -> None:
-        """If the files were swapped, swap them again, as if nothing had happened."""
+        """Swap the files back if they were swapped, as if nothing had happened."""
         if not self.is_new_at(self.old.name):
             return
         if self.folder.look(self.new.name) is None:

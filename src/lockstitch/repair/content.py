@@ -130,7 +130,7 @@ def _free_media(draft: RepairDraft, message: Message) -> None:
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
 
 
-def shed_bytes(draft: RepairDraft) -> None:
+def drop_images(draft: RepairDraft) -> None:
     """LS504: replace the oldest images by notes until the request fits."""
     limit = draft.profile.max_bytes
     if not limit:
@@ -153,7 +153,7 @@ ROLE_LABEL = "[lockstitch] Text of a message with role {role}:"
 
 
 def clear_malformed(draft: RepairDraft) -> None:
-    """LS414: keep what is text, set the rest aside."""
+    """LS414: turn malformed messages and parts into text if they are text, set others aside."""
     kept: list[Message] = []
     for message in draft.messages:
         if message.flaw in ("not-an-object", "type"):
@@ -199,7 +199,7 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
         draft.keep_parts(message, kept)
 
 
-def spell_results(draft: RepairDraft) -> None:
+def convert_payloads(draft: RepairDraft) -> None:
     """LS416: put the payload of a result into a form that the format accepts."""
     dialect = draft.dialect
 
@@ -348,6 +348,7 @@ def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
     if layout == FLAT:
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     content = message.raw.get("content") if isinstance(message.raw, dict) else None
+    # a last message may be empty if it came so, not if a pass has emptied it
     allowed = draft.dialect.may_end_empty and is_last and content is not None
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
@@ -375,7 +376,7 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
     return True
 
 
-def unmark_cache(draft: RepairDraft) -> None:
+def drop_cache_markers(draft: RepairDraft) -> None:
     """LS402 and LS403: remove cache markers that are misplaced, or too many."""
     marked = [
         (message, part)
@@ -388,6 +389,7 @@ def unmark_cache(draft: RepairDraft) -> None:
         if rules.cannot_be_marked(part):
             _unmark(draft, message, part, rules.CACHE_MARKER)
     surplus = len(good) + markers_outside(draft.body) - draft.profile.max_markers
+    # the earliest markers go: the later ones cache a longer prefix
     for message, part in good[: max(surplus, 0)] if draft.profile.max_markers else ():
         _unmark(draft, message, part, rules.CACHE_MARKERS)
 

@@ -114,6 +114,7 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
     for message in draft.messages:
         if not any(id(part) in renamed for part in message.parts):
             continue
+        # LangChain's content repeats calls, so a copy gets the new id of its call
         twins = {p.id: renamed[id(p)] for p in message.parts if id(p) in renamed}
         parts = []
         for part in message.parts:
@@ -137,6 +138,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
             draft.drop(
                 rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped"
             )
+            # followers that were unlinked with an earlier item need no second visit
             if position >= unlinked:
                 unlinked = unlink_followers(draft, position)
             gone.add(position)
@@ -288,7 +290,7 @@ def _drop_references(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
 
-def list_twins(draft: RepairDraft) -> None:
+def list_unlisted_calls(draft: RepairDraft) -> None:
     """LS111: add calls that only a content block mentions to the list of calls."""
     dialect = draft.dialect
     if not isinstance(dialect, LangChain):

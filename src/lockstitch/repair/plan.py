@@ -49,10 +49,10 @@ NONE: frozenset[str] = frozenset()
 # The findings that call for each pass; a pass without codes runs whenever there is reasoning.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS404", "LS414"), content.clear_malformed),
-    (("LS416",), content.spell_results),
-    (("LS412",), turns.name_roles),
+    (("LS416",), content.convert_payloads),
+    (("LS412",), turns.assign_roles),
     (("LS413",), content.move_misplaced_parts),
-    (("LS111", "LS412"), identity.list_twins),
+    (("LS111", "LS412"), identity.list_unlisted_calls),
     (("LS301",), reasoning.split_steps),
     (("LS302", "LS303"), reasoning.drop_unsigned),
     (("LS304",), reasoning.drop_foreign),
@@ -63,12 +63,12 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS307", "LS308", "LS310"), reasoning.repair_items),
     (("LS503",), media.free_error_media),
     (("LS501", "LS502"), media.repair_images),
-    (("LS504",), media.shed_bytes),
+    (("LS504",), media.drop_images),
     (("LS411",), turns.place_system),
-    (("LS402", "LS403"), content.unmark_cache),
+    (("LS402", "LS403"), content.drop_cache_markers),
     (("LS401", "LS404"), content.fill_blanks),
     (("LS415",), content.add_text_to_documents),
-    (("LS410",), turns.purify_responses),
+    (("LS410",), turns.separate_responses),
     (("LS405", "LS409"), turns.merge_neighbours),
     (("LS405", "LS408"), turns.bridge_turns),
     (("LS405",), turns.separate_assistants),
@@ -80,9 +80,9 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS208",), identity.drop_dead_references),
     (("LS209",), identity.define_tools),
     (("LS311",), reasoning.sign_calls),
-    (("LS312",), reasoning.add_required),
-    ((), reasoning.drop_bound),
-    (("LS305", "LS209"), reasoning.allow_no_thinking),
+    (("LS312",), reasoning.add_required_reasoning),
+    ((), reasoning.drop_bound_reasoning),
+    (("LS305", "LS209"), reasoning.disable_thinking),
 )
 
 

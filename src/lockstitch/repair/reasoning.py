@@ -92,7 +92,7 @@ def drop_trailing(draft: RepairDraft) -> None:
     draft.messages[:] = kept[::-1]
 
 
-def allow_no_thinking(draft: RepairDraft) -> None:
+def disable_thinking(draft: RepairDraft) -> None:
     """LS305: disable thinking for a request whose running tool turn has none."""
     if list(rules.thinking_first(draft.case())):
         before = (draft.body or {}).get("thinking")
@@ -103,7 +103,7 @@ def allow_no_thinking(draft: RepairDraft) -> None:
 
 
 def repair_items(draft: RepairDraft) -> None:
-    """LS307, LS308 and LS310: reasoning items and references of the Responses API."""
+    """LS307, LS308 and LS310: repair reasoning items and references of the Responses API."""
     unstored = (draft.body or {}).get("store") is False
     left = ItemRemoval(draft)
     ends = True
@@ -221,7 +221,7 @@ def sign_calls(draft: RepairDraft) -> None:
             draft.note(rule, "rewritten", message, note)
 
 
-def add_required(draft: RepairDraft) -> None:
+def add_required_reasoning(draft: RepairDraft) -> None:
     """LS312: add the empty reasoning that the provider wants to get back."""
     if not draft.profile.reasoning_required:
         return
@@ -241,7 +241,7 @@ def add_required(draft: RepairDraft) -> None:
         draft.note(rules.REASONING_REQUIRED, "rewritten", message, note)
 
 
-def drop_bound(draft: RepairDraft) -> None:
+def drop_bound_reasoning(draft: RepairDraft) -> None:
     """LS309: drop signed thinking after the first place whose content changed."""
     if not draft.parts_before or not draft.origin.traits.binds_reasoning:
         return
@@ -250,6 +250,7 @@ def drop_bound(draft: RepairDraft) -> None:
     position, number = draft.first_change()
     before, after = draft.origin.body or {}, draft.body or {}
     if any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig")):
+        # tools and instructions come before all messages
         position, number = 0, 0
     for at in range(position, len(draft.messages)):
         message = draft.messages[at]

@@ -28,7 +28,7 @@ BRIDGE = "[lockstitch] The tool results were received."
 SYSTEM_LABEL = "[lockstitch] System message:"
 
 
-def name_roles(draft: RepairDraft) -> None:
+def assign_roles(draft: RepairDraft) -> None:
     """LS412: give messages of unknown role the role they stand for."""
     for message in draft.messages:
         if message.role != UNKNOWN:
@@ -67,7 +67,7 @@ def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
 
 
 def place_system(draft: RepairDraft) -> None:
-    """LS411: a misplaced system message becomes a labelled user message."""
+    """LS411: turn a misplaced system message into a labelled user message."""
     _lift_system(draft)
     case = draft.case()
     misplaced = [
@@ -98,7 +98,7 @@ def _lift_system(draft: RepairDraft) -> None:
     del draft.messages[0]
 
 
-def purify_responses(draft: RepairDraft) -> None:
+def separate_responses(draft: RepairDraft) -> None:
     """LS410: move what stands beside function responses into a turn of its own."""
     pure: list[Message] = []
     for message in draft.messages:

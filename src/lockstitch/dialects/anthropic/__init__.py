@@ -45,6 +45,7 @@ _ANSWER_WORDS = frozenset(
     {"toolUseID", "toolUseId", "tool_call_id", "toolCallId", "call_id", "callId"}
 )
 _THINKING = ("thinking", "redacted_thinking")
+# The most cache markers that a request may have.
 _MOST_MARKERS = 4
 _LAST_KINDS = ("text", "tool_use")
 EVENTS = frozenset(
@@ -304,6 +305,7 @@ class Anthropic(BlockDialect):
         return copy_part(part, {**part.raw, "input": arguments})
 
     def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        # The tools are only declared for the sake of the history; the model must not call them.
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         return {"tools": tools, "tool_choice": {"type": "none"}}
 
@@ -322,6 +324,7 @@ class Anthropic(BlockDialect):
         ]
         if len(marked) + markers_outside(body) > _MOST_MARKERS:
             return False
+        # thinking must not carry a marker
         if any(block["type"] in _THINKING for block in marked):
             return False
         return self.first_odd([*map(_simplify, raw)]) == len(raw)
@@ -341,6 +344,7 @@ class Anthropic(BlockDialect):
         last = raw[-1]["content"]
         if type(last) is str or all(block["type"] != "tool_result" for block in last):
             return True
+        # with thinking on, a tool turn that is still running must begin with it
         said = raw[-2]["content"]
         return raw[-3]["role"] == "user" and type(said) is list and said[0]["type"] in _THINKING
 

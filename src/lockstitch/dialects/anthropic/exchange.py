@@ -18,7 +18,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.anthropic import EVENTS
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -108,22 +108,23 @@ class AnthropicStream(Accumulator):
         elif kind == "compaction_delta":
             block.update({key: value for key, value in delta.items() if key != "type"})
 
-    def gathered(self) -> Fields:
-        blocks = [self._finished(index) for index in sorted(self._blocks)]
+    def response_so_far(self) -> Fields:
+        blocks = [self._finish_block(index) for index in sorted(self._blocks)]
         return {**self._message, "content": [*list_at(self._message, "content"), *blocks]}
 
-    def _finished(self, index: int) -> Fields:
+    def _finish_block(self, index: int) -> Fields:
         block, text = self._blocks[index], self._json.get(index, "")
         if not text:
             return dict(block)
         value = arguments_in(text, lenient=True)
         return {**block, "input": {UNREADABLE: text} if value is UNSET else value}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         blocks = [
-            self._finished(index) for index in sorted(self._blocks) if self._may_be_kept(index)
+            self._finish_block(index) for index in sorted(self._blocks) if self._may_be_kept(index)
         ]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
+        # a message must not end with thinking
         while blocks and blocks[-1].get("type") in _THOUGHTS:
             blocks.pop()
         return {"role": "assistant", "content": blocks} if blocks else None
@@ -182,7 +183,7 @@ class AnthropicWriter(GroupedWriter):
 
     def result(self, answer: NeutralResult) -> Block:
         pictured = any(isinstance(piece, Picture) for piece in answer.pieces)
-        content = self.shown(answer) if pictured else answer.text
+        content = self.result_blocks(answer) if pictured else answer.text
         block = {"type": "tool_result", "tool_use_id": answer.call.id, "content": content}
         return {**block, "is_error": True} if answer.failed else block
 
@@ -205,7 +206,7 @@ class AnthropicExchange(Exchange):
         if not isinstance(value, dict) or "content" not in value or value.get("type") == "error":
             return []
         role = value.get("role") or "assistant"
-        return [same_or(value, {"role": role, "content": value["content"]})]
+        return [keep_if_same(value, {"role": role, "content": value["content"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": [{"type": "text", "text": text}]}

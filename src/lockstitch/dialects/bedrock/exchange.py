@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, USER, Part
-from lockstitch.dialects.base import replace_at, same_or, value_at
+from lockstitch.dialects.base import keep_if_same, replace_at, value_at
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -180,14 +180,15 @@ class BedrockStream(Accumulator):
     def _block(self, event: Any) -> Fields:
         return self._blocks.setdefault(number_at(event, "contentBlockIndex", 0), {})
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         blocks = [_spell_whole(self._blocks[index]) for index in sorted(self._blocks)]
         content = [block for block in blocks if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._outer}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         kept = [self._blocks[index] for index in sorted(self._blocks) if self._may_be_kept(index)]
         kept = [block for block in kept if not _is_unanswered(block, kept)]
+        # a message must not end with reasoning
         while kept and _REASONING in kept[-1]:
             kept.pop()
         return {"role": "assistant", "content": [_spell_whole(b) for b in kept]} if kept else None
@@ -228,7 +229,7 @@ def _add_delta(old: Fields, delta: Fields) -> Fields:
     grown = dict(old)
     for key, value in delta.items():
         if key == "redactedContent":
-            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, spelled as JSON cannot
+            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, decoded
         before = old.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
             grown[key] = _add_delta(before, value)
@@ -288,7 +289,7 @@ class BedrockWriter(GroupedWriter):
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}}
 
     def result(self, answer: NeutralResult) -> Block:
-        block = {"toolUseId": answer.call.id, "content": self.shown(answer)}
+        block = {"toolUseId": answer.call.id, "content": self.result_blocks(answer)}
         return {"toolResult": {**block, "status": "error"} if answer.failed else block}
 
 
@@ -317,7 +318,7 @@ class BedrockExchange(Exchange):
         if isinstance(content, list):
             spelled = list(map(_with_bytes, content))
             content = content if all(map(operator.is_, spelled, content)) else spelled
-        return [same_or(message, {"role": role, "content": content})]
+        return [keep_if_same(message, {"role": role, "content": content})]
 
     def events_in(self, data: bytes) -> Iterator[Any]:
         if data[:64].lstrip()[:1] == b"{":

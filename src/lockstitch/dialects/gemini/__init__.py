@@ -57,6 +57,7 @@ CHUNK_MARKS = frozenset(
 _PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
 _PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
 _MODEL = re.compile(r"gemini-(\d{1,9})")
+# The first version whose calls carry the signature of the thought behind them.
 _FIRST_SIGNED = 3
 
 
@@ -209,6 +210,7 @@ class Gemini(KeyedDialect):
         if not model or not signs_thoughts(model):
             return True
         calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
+        # only the first call of a message has to carry a signature
         return all(bool(made[0].get("thoughtSignature")) for made in calls if made)
 
     def owns(self, message: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, TOOL, USER, Part
-from lockstitch.dialects.base import as_text, same_or
+from lockstitch.dialects.base import as_text, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -89,9 +89,10 @@ class GeminiStream(Accumulator):
         blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
         self.complete = blocked or any(first.get(key) for key in _FINISH)
         parts = self._parts.get(0, [])
+        # the last part may still grow
         self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         candidates: list[Fields] = []
         for index in sorted(self._candidates):
             parts = self._parts[index]
@@ -99,7 +100,7 @@ class GeminiStream(Accumulator):
             candidates.append({**content, **self._candidates[index]})
         return {**self._outer, **({"candidates": candidates} if candidates else {})}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         parts = [part for part in self._parts.get(0, []) if _may_be_kept(part)]
         while parts and parts[-1].get("thought") is True:
             parts.pop()
@@ -222,7 +223,7 @@ class GeminiExchange(Exchange):
             return []
         # without a role the words would count as the user's
         role = content.get("role") or "model"
-        return [same_or(content, {"role": role, "parts": content["parts"]})]
+        return [keep_if_same(content, {"role": role, "parts": content["parts"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "parts": [{"text": text}]}

@@ -78,6 +78,7 @@ _CLASSES = {
     "ToolMessageChunk": "tool",
 }
 _WIRE = {USER: "human", ASSISTANT: "ai", SYSTEM: "system", TOOL: "tool", UNKNOWN: "human"}
+# Types of content blocks that repeat a call from ``tool_calls``.
 _TWINS = ("tool_use", "tool_call", "function_call")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _MEDIA = ("image", "image_url", "audio", "video", "file", "document", "input_image")
@@ -303,6 +304,7 @@ class LangChain(Dialect):
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         raw: dict[str, Any] = {**part.raw, "args": arguments}
         if part.flavor != "tool_calls":
+            # an invalid call becomes a valid one
             raw = {"name": part.name or "", "args": arguments, "id": part.id, "type": "tool_call"}
         elif "function" in part.raw:
             raw = replace_at(part.raw, ("function", "arguments"), as_json(arguments))

@@ -38,7 +38,7 @@ from lockstitch.dialects.script import (
     TurnWriter,
     address_of,
     as_object,
-    joined,
+    join_texts,
 )
 
 _SIGNATURES = ("thoughtSignature", "thought_signature")
@@ -95,7 +95,7 @@ class LangChainStream(Accumulator):
         self.complete = self.complete or is_last or any(metadata.get(key) for key in _REASONS)
         self.blocks_closed = len(self._closed_chunks()) + len(self._calls)
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         read = [(chunk, _arguments(chunk, lenient=True)) for chunk in self._chunks]
         good = [_call(chunk, args) for chunk, args in read if args is not UNSET]
         bad = [
@@ -118,16 +118,16 @@ class LangChainStream(Accumulator):
             "invalid_tool_calls": bad,
         }
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         calls = list(self._calls)
         for chunk in self._closed_chunks():
             args = _arguments(chunk)
             if text_at(chunk, "id") and text_at(chunk, "name") and args is not UNSET:
                 calls.append(_call(chunk, args))
-        content = self._standing()
+        content = self._content_to_keep()
         if not content and not calls:
             return None
-        whole = self.gathered()
+        whole = self.response_so_far()
         kwargs = {k: v for k, v in whole["additional_kwargs"].items() if k not in _COPIES}
         rest = {"content": content, "tool_calls": calls, "invalid_tool_calls": []}
         return {**whole, **rest, "additional_kwargs": kwargs}
@@ -136,7 +136,7 @@ class LangChainStream(Accumulator):
         """Return the calls that will not change any more: all but the last, until the end."""
         return self._chunks if self.complete else self._chunks[:-1]
 
-    def _standing(self) -> Any:
+    def _content_to_keep(self) -> Any:
         """Return the content so far: text, and blocks after which something has come."""
         if not isinstance(self._content, list):
             return self._content
@@ -261,7 +261,7 @@ class LangChainWriter(TurnWriter):
             self.messages.append(
                 {
                     "type": "tool",
-                    "content": self.content(joined(answer.pieces), USER),
+                    "content": self.content(join_texts(answer.pieces), USER),
                     "tool_call_id": answer.call.id,
                     "name": answer.call.name,
                     "status": "error" if answer.failed else "success",

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, OTHER, USER, Part
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -18,7 +18,7 @@ from lockstitch.dialects.exchange import (
     Spoken,
     TextResult,
     add,
-    added,
+    apply_delta,
     arguments_in,
     fields_at,
     is_text,
@@ -150,12 +150,12 @@ class ChatStream(Accumulator):
             is_text_over = bool(first.message.get("content")) and bool(first.is_over or first.calls)
             self.blocks_closed = len(_closed_calls(first)) + is_text_over
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         usage = {} if self._usage is UNSET else {"usage": self._usage}
         choices = [self._choices[index].whole() for index in sorted(self._choices)]
         return {**self._outer, "object": "chat.completion", "choices": choices, **usage}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         first = self._choices.get(0)
         if first is None:
             return None
@@ -183,7 +183,7 @@ def _content(old: Any, new: Any) -> Any:
         return [*old, {"type": "text", "text": new}] if new else old
     if isinstance(old, str) and isinstance(new, list):
         return [{"type": "text", "text": old}, *new] if old else new
-    return added("content", old, new)
+    return apply_delta("content", old, new)
 
 
 def _without_index(call: Fields) -> Fields:
@@ -267,8 +267,8 @@ class ChatExchange(Exchange):
             spelled = [_strip_call(call) if isinstance(call, dict) else call for call in calls]
             kept["tool_calls"] = calls if all(map(operator.is_, spelled, calls)) else spelled
         if isinstance(audio, dict) and "id" in audio:
-            kept["audio"] = same_or(audio, {"id": audio["id"]})
-        return [same_or(message, {"role": "assistant", **kept})]
+            kept["audio"] = keep_if_same(audio, {"id": audio["id"]})
+        return [keep_if_same(message, {"role": "assistant", **kept})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": text}

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, USER, Message
-from lockstitch.dialects.base import Dialect, same_or
+from lockstitch.dialects.base import Dialect, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -39,7 +39,7 @@ from lockstitch.dialects.script import (
     Piece,
     TurnWriter,
     address_of,
-    joined,
+    join_texts,
 )
 
 _WRITTEN = ("created_by", "parsed_arguments")
@@ -104,30 +104,30 @@ class ResponsesStream(Accumulator):
         part = self._parts.setdefault((index, number_at(event, "content_index", 0)), fresh)
         part[key] = text_at(part, key) + text_at(event, "delta")
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         done = [self._items[index] for index in sorted(self._done)]
         # some servers leave out of the last event what they sent before
         return {**self._response, "output": list_at(self._response, "output") or done}
 
-    def standing(self) -> list[Any] | None:
-        items = [self._standing(index) for index in sorted(self._items)]
+    def part_to_keep(self) -> list[Any] | None:
+        items = [self._item_to_keep(index) for index in sorted(self._items)]
         kept: list[Any] = [item for item in items if item is not None]
         while kept and kept[-1].get("type") == "reasoning":
             kept.pop()
         return kept or None
 
-    def _standing(self, index: int) -> Fields | None:
+    def _item_to_keep(self, index: int) -> Fields | None:
         """Return an item that may be kept: done and whole, or a message with its text so far."""
         item = self._items[index]
         kind = item.get("type")
         if index not in self._done:
-            return self._begun(index) if kind == "message" else None
+            return self._unfinished_message(index) if kind == "message" else None
         if kind == "message":
             return item if any(map(_says, list_at(item, "content"))) else None
         is_whole = isinstance(kind, str) and (kind not in CALL_KINDS or _is_call(item, kind))
         return item if is_whole else None
 
-    def _begun(self, index: int) -> Fields | None:
+    def _unfinished_message(self, index: int) -> Fields | None:
         places = sorted(place for place in self._parts if place[0] == index)
         parts = [dict(self._parts[place]) for place in places]
         said = list(filter(_says, parts))
@@ -179,7 +179,7 @@ class ResponsesWriter(TurnWriter):
 
     def results(self, answers: list[NeutralResult]) -> None:
         for answer in answers:
-            output = self.content(joined(answer.pieces), USER)
+            output = self.content(join_texts(answer.pieces), USER)
             item = {"type": "function_call_output", "call_id": answer.call.id, "output": output}
             self.messages.append(item)
 
@@ -208,7 +208,7 @@ class ResponsesExchange(Exchange):
             drop.add("status")
         if kind == "reasoning":
             drop.update(key for key in ("content", _SEALED) if value.get(key) is None)
-        return [same_or(value, {key: held for key, held in value.items() if key not in drop})]
+        return [keep_if_same(value, {key: held for key, held in value.items() if key not in drop})]
 
     def text_message(self, text: str) -> Fields:
         return {

@@ -78,7 +78,7 @@ class GeminiCli(Format):
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
         lines = [*head, *tail]
-        messages = [m for value in lines for m in _listed(value)]
+        messages = [m for value in lines for m in _messages_in(value)]
         heads = [value for value in lines if is_header(value)]
         about_it = [one for value in lines for one in (value, as_dict(value.get("$set")))]
         titles = [as_str(one.get("summary")) for one in about_it]
@@ -112,7 +112,7 @@ class GeminiCli(Format):
         return [*_asides(transcript.state)]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
+        """Remove empty records, and rewinds to nowhere, which hide everything before them."""
         chat: Chat = transcript.state
         gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
         for number, code in sorted(gone.items()):
@@ -138,20 +138,20 @@ class GeminiCli(Format):
         return GeminiWriteBack(transcript, ledger).write_back(repaired)
 
 
-def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages of a record: itself, or those of a document."""
+def _messages_in(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages in a record: itself, or those of a document."""
     found = value.get("messages")
     return [one for one in found if type(one) is dict] if type(found) is list else [value]
 
 
 def _root_of(path: str) -> str | None:
-    """Return the working directory of the chats among which a file is, if it is noted there."""
+    """Return the working directory of the chats that a file is among, if it is recorded there."""
     folders = (place.parent for place in Path(path).parents if place.name == "chats")
     return next(filter(None, map(_root, folders)), None)
 
 
 def _is_project(path: str, folder: str) -> bool:
-    """Whether the chats of a working directory are kept where a file is: by digest, or by name."""
+    """Whether a file is among the chats of a working directory, by digest or by recorded name."""
     digest = sha256(os.fsencode(folder)).hexdigest()
     places = [place for place in Path(os.path.realpath(path)).parents if place.name == "chats"]
     return any(digest == place.parent.name or _root(place.parent) == folder for place in places)
@@ -177,7 +177,7 @@ def _findings(chat: Chat) -> Iterator[Finding]:
 
 
 def _asides(chat: Chat) -> Iterator[Aside]:
-    """Return the messages that a rewind to nowhere hides, as they stood before it."""
+    """Yield the messages that a rewind to nowhere hides, as they stood before it."""
     for number, hidden in chat.lost.items():
         hidden_history = Chat([Record("", message.value) for message in hidden]).history
         homes = [[number] * len(row) for row in hidden_history.sources]
@@ -196,7 +196,7 @@ def _notes(chat: Chat) -> Iterator[str]:
     values = [message.value for message in chat.messages.values()]
     lists = [calls for value in values if type(calls := value.get("toolCalls")) is list]
     calls = [call for calls in lists for call in calls if type(call) is dict]
-    # The ids of the calls that hold their result, and of the results in messages of the user.
+    # The ids of calls that hold their result; results may also be repeated in user messages.
     held = {call["id"] for call in calls if call.get("result") and type(call.get("id")) is str}
     twice = 0
     for value in values:
