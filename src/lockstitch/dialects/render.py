@@ -157,7 +157,7 @@ class TurnReader:
         self.gone: list[str] = []
 
     def run(self) -> list[NeutralTurn]:
-        """Read all of the list."""
+        """Read the whole list, and return its turns."""
         for message in self.messages:
             self._message(message)
         for turn in self.turns:

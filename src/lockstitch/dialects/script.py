@@ -70,7 +70,7 @@ class NeutralResult(Struct):
 
     @property
     def text(self) -> str:
-        """All its words."""
+        """All texts of the result, one per line."""
         if len(self.pieces) == 1 and isinstance(self.pieces[0], TextPiece):
             return self.pieces[0].text
         return "\n".join(piece.text for piece in self.pieces if isinstance(piece, TextPiece))
@@ -86,12 +86,12 @@ class NeutralTurn(Struct):
 
 
 def text_turn(role: str, text: str) -> NeutralTurn:
-    """Make a turn of nothing but words."""
+    """Return a turn of a single text."""
     return NeutralTurn(role, [TextPiece(text)])
 
 
 def all_pictures(turns: Iterable[NeutralTurn]) -> Iterator[tuple[list[Piece], int, Picture]]:
-    """Return every picture with the list and the slot it stands in, oldest first."""
+    """Yield every picture, with the list and the slot it is in, oldest first."""
     for turn in turns:
         for pieces in (turn.pieces, *(answer.pieces for answer in turn.answers)):
             for slot, piece in enumerate(pieces):

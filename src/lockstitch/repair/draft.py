@@ -138,7 +138,7 @@ class RepairDraft:
         return self.dialect.new_message(ASSISTANT, [self.dialect.text_part(text, ASSISTANT)])
 
     def set_field(self, key: str, value: Any) -> None:
-        """Set a field of the request body, on a copy."""
+        """Set a field of a copy of the request body."""
         self.body = {**(self.body or {}), key: value}
 
     def render(self) -> list[Any]:

@@ -85,7 +85,7 @@ Span = tuple[int, int]
 def _compare(
     before: Any, after: Any, path: Path, earlier: Mapping[int, Any], edits: list[Edit]
 ) -> None:
-    """Add the edits that turn what stands at a path into something else."""
+    """Add the edits that turn the value at a path into another one."""
     if before is after:
         return
     if type(before) is dict and type(after) is dict:

@@ -593,7 +593,7 @@ def _users_of_process_file(
 
 
 def _is_project(file: Path, folder: str) -> bool:
-    """Whether the sessions of a working directory are kept where a file is."""
+    """Whether a file is where the sessions of a working directory are kept."""
     name = re.sub(r"[^a-zA-Z0-9]", "-", folder)
     names = [one.name for one in file.parents]
     if len(name) <= _LONGEST:

@@ -89,7 +89,7 @@ _FAST_DECODER = msgspec.json.Decoder(_FastLine)
 
 
 class Odd(Exception):
-    """Something that this pass does not know."""
+    """Raised for anything that this pass does not know."""
 
 
 _UNKNOWN = (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError)

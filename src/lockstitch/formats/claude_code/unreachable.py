@@ -240,7 +240,7 @@ class _BranchFinder:
 
     @cached_property
     def _known_results(self) -> set[str]:
-        """The calls that the chain has an answer to, and those that are off it."""
+        """The ids of calls that are answered on the chain, or made off it."""
         on_chain = set(self.chain.order)
         elsewhere = {
             name

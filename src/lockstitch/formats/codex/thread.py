@@ -120,7 +120,7 @@ def _time_of(own: str) -> str | None:
 
 
 def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
-    """Return the first working directory that the lines name."""
+    """Return the first working directory that is named in the lines, None if there is none."""
     for value in lines:
         payload = value.get("payload")
         if value.get("type") == "turn_context" and type(payload) is dict:
