@@ -329,7 +329,10 @@ class Projector:
         return exchange.plain_results(results)
 
     def _turns_of(self, item: Item) -> Sequence[NeutralTurn | str]:
-        """Return an item as turns of no dialect, with a shortcut for plain words and everyday replies."""
+        """Return an item as turns of no dialect.
+
+        Plain words and everyday replies take a shortcut.
+        """
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
             if type(text) is str and not is_blank_text(text):
