@@ -181,7 +181,7 @@ def _factor(view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None) 
         guess += estimate([raw.decode("utf-8", "replace")])
     factor = min(_usage(last) / guess, _MOST) if guess else 1.0
     if factor < _LEAST:
-        return 1.0  # no provider counts like that: a figure in between says nothing, or 1
+        return 1.0  # no provider counts so low: some proxies report nothing, or 1
     # it is unknown whether an earlier summary was part of that request
     return max(factor, 1.0) if is_older else factor
 
