@@ -306,7 +306,7 @@ def compaction_actions(
     keep: Keep,
     on_progress: Progress,
 ) -> Actions[Compaction]:
-    """Run the steps of a compaction as actions; an exception from outside leaves nothing behind."""
+    """Run the steps of a compaction as actions; an exception from outside cleans up."""
     answer: Answer = None
     while True:
         # Measuring a long conversation takes a while.

@@ -262,7 +262,7 @@ class Projector:
             self._put(messages, self._spelled(turns, opens=not messages))
 
     def foreign(self) -> list[Any]:
-        """Return the list with every item written anew, as words, calls and results."""
+        """Return the list with every item rewritten as words, calls and results."""
         summary = self.view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(self.receiver.profile)

@@ -117,7 +117,7 @@ class GraphRun:
         return None if found is None else str(found)
 
     def is_loading(self, config: Mapping[str, Any]) -> bool:
-        """Whether a config is that of the run's own load, and not of somebody who only looks.
+        """Whether the run itself loads with this config, and not somebody who only looks.
 
         A subgraph's load does not begin anything. A wrapper may have renamed the thread; the config
         then still has what LangGraph gave the run.

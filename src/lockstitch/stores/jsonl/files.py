@@ -264,7 +264,7 @@ class Files:
         return {name.decode() for name in found}
 
     def state(self, session: str) -> LogState:
-        """Return the state of a session's file: what of it counts now."""
+        """Return the state of a session's file: which part of it counts now."""
         with self.reading(session) as handle:
             return self.walk_to_end(session, handle).state
 
