@@ -1,20 +1,16 @@
-"""Every error Lockstitch raises, by what the caller should do about it.
+"""All errors that Lockstitch raises, grouped by what the caller should do about them.
 
-LockstitchError
-├── UsageError          the call itself is wrong: change the call
-│   └── AmbiguousDialect    several wire formats fit the input: name one
-├── Unreadable          the input cannot be read: nothing was changed, fix or replace the input
-│   ├── UnknownFormat       the input can be read, but no known program wrote it
-│   └── Damaged             a store does not hold the bytes that were written: nothing was changed
-├── Conflict            the target is no longer as it was read: nothing was written
-│   ├── Busy                a program has the session or its file open: end it first
-│   ├── Held                another writer holds the session: wait, read it, or fork it
-│   ├── Fenced              another writer took the session over: open it again
-│   └── Moved               the session has changed since it was read: read it again
-├── Unmet               no compaction meets the budget: nothing was written, give more
-├── Unsure              a write failed and may or may not be stored: open the session again
-├── Closed              the session or store was closed: open it again
-└── Unhealed            the list could not be made valid: a warning, unless heal is strict
+LockstitchError ├── UsageError the call itself is wrong: change the call │ └── AmbiguousDialect
+several wire formats fit the input: name one ├── Unreadable the input cannot be read: nothing was
+changed, fix or replace the input │ ├── UnknownFormat it can be read, but belongs to no known
+program │ └── Damaged a store holds other bytes than were written: nothing was changed ├── Conflict
+the target is no longer what was read: nothing was written │ ├── Busy a program has the session or
+its file open: end it first │ ├── Held another writer holds the session: wait, read it, or fork it │
+├── Fenced another writer took the session over: open it again │ └── Moved the session went on since
+it was read: read it again ├── Unmet no compaction meets the budget: nothing was written, give more
+├── Unsure a write failed and may be there or not: open the session again ├── Closed the session or
+store was closed: open it again └── Unhealed the list could not be made valid: a warning, unless
+heal is strict
 
 Messages name places, ids and sizes, never message content.
 """

@@ -3,8 +3,8 @@
 Exit status: 0 clean or repaired, 1 findings left, 2 bad usage, unreadable input or an internal
 error, 130 after Ctrl-C. There is no other, and there is never a traceback.
 
-A command line loads the module of its own command only. The list of all in the help loads none of
-them: what it says of each stands here.
+A command line loads only the module of its own command. The list of all commands in the help loads
+none of them, because their summaries are here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lockstitch.cli.parser import Command
 
-# Each command with the group and the line under which help lists it.
+# Each command, with its group and its line in the help.
 COMMANDS = {
     "scan": (
         "sessions",
@@ -76,10 +76,10 @@ COMMANDS = {
     "demo": ("", "Kill an agent mid-tool, once with a message list and once with a session."),
     "completion": ("", "Print a script that lets your shell complete lockstitch's commands."),
 }
-# A session is many objects and hardly any circles of them: to look for those as often as Python
-# does takes up to a quarter of the time.
+# A session consists of many objects and hardly any cycles. Searching for cycles as often as Python
+# does by default takes up to a quarter of the time.
 COLLECT_AFTER = 50_000
-# Commands of one subject share a module, each as a constant of its own name.
+# Commands on one subject share a module, in which each is a constant with its own name.
 _SHARED = {
     name: module
     for module, names in {
@@ -87,7 +87,7 @@ _SHARED = {
         "migrate": ("migrate", "import"),
         "store": ("rewind", "fork", "checkpoints", "retain", "delete", "vacuum"),
         "serving": ("provider", "proxy", "ui", "watch"),
-        # a module cannot have the name of a function here
+        # a module must not have the name of a function in this package
         "running": ("run",),
     }.items()
     for name in names
@@ -127,7 +127,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _report_failure(words: Sequence[str], error: BaseException, message: str) -> int:
-    """Print why the command failed, to a program that asked for JSON as JSON."""
+    """Print why the command failed; as JSON for a program that asked for JSON."""
     terminal.complain(message)
     own = words[: words.index("--")] if "--" in words else words
     if "--json" in own and not terminal.has_emitted():
@@ -138,7 +138,7 @@ def _report_failure(words: Sequence[str], error: BaseException, message: str) ->
 
 
 def command(name: str) -> Command:
-    """Return the declaration of one command; imports only that command's module."""
+    """Return the declaration of one command, importing only that command's module."""
     module = import_module(f"lockstitch.cli.{_SHARED.get(name, name)}")
     found: Command = getattr(module, name.upper() if name in _SHARED else "COMMAND")
     group, summary = COMMANDS[name]
@@ -147,7 +147,7 @@ def command(name: str) -> Command:
 
 def _run_command(words: Sequence[str]) -> int:
     began = time.monotonic()
-    # the command is the first word that is neither an option nor its value
+    # the command is the first word that is neither an option nor an option's value
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in parser.COMMON_WITH_VALUE else 1
@@ -165,7 +165,7 @@ def _run_command(words: Sequence[str]) -> int:
     if common.version or common.help or chosen is None:
         streams = (sys.stdin, sys.stdout)
         if not words and all(stream is not None and stream.isatty() for stream in streams):
-            # a person sees what is printed, and can answer
+            # somebody sees the output, and can answer
             from lockstitch.cli import pick
 
             return pick.run()
@@ -177,7 +177,8 @@ def _run_command(words: Sequence[str]) -> int:
     operand = chosen.operand
     named = call.values[operand.name]
     for word in named if isinstance(named, list) else [named]:
-        # what exists is a path, however it looks; no command has to think of odd addresses
+        # anything that exists is a path, however it looks, so that commands need not consider odd
+        # addresses
         if word and operand.is_target and not os.path.lexists(word):
             problem = address_problem(word)
             if problem:

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
     from lockstitch.sources.source import Source
 
-# For so many targets at most, the command that repairs them is named.
+# The command that repairs them is printed for at most this many targets.
 _MOST_DUE = 3
 
 
 class CheckRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options."""
+    """The options on the command line, by name."""
 
     targets: list[str] = field(default_factory=list)
     dialect: str | None = None
@@ -86,7 +86,7 @@ def run(request: CheckRequest) -> int:
                 terminal.say(line)
             for note in report.notes:
                 terminal.note(f"{render.target_name(name)}: note: {terminal.escape_controls(note)}")
-    # What was said of a list for its check has to be said for its repair as well.
+    # Options that a check of a list needed are needed for its repair, too.
     asked = {"--dialect": request.dialect, "--model": request.model}
     return tally.say(
         "".join(f" {name} {shlex.quote(word)}" for name, word in asked.items() if word)
@@ -94,7 +94,7 @@ def run(request: CheckRequest) -> int:
 
 
 class CheckTally(Struct):
-    """What is counted of reports as they go by: there may be millions."""
+    """Counts reports one by one, because there may be millions."""
 
     kinds: dict[str, int] = field(default_factory=dict)
     fixable: int = 0
@@ -104,7 +104,7 @@ class CheckTally(Struct):
     due: dict[str, str] = field(default_factory=dict)
 
     def count(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Pass reports on, and count them."""
+        """Yield the same reports, and count them."""
         for report in reports:
             self.failed += report.error is not None
             if report.format == OWN and report.session is not None:
@@ -119,7 +119,7 @@ class CheckTally(Struct):
             yield report
 
     def say(self, heal_options: str) -> int:
-        """Print what was counted and which command repairs it; return the exit status."""
+        """Print the counts and the command that repairs the sessions; return the exit status."""
         if self.own:
             records = several(self.records, "record")
             terminal.note(f"Read {several(self.own, 'session')} with {records}.")

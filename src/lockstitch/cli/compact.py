@@ -1,4 +1,4 @@
-"""``lockstitch compact``: a session that is too long made shorter, backed up and undoable.
+"""``lockstitch compact``: shorten a session that is too long, with a backup and an undo.
 
 The summary comes from a command of the user's, which gets a prompt on its stdin, or from a digest.
 """
@@ -54,7 +54,7 @@ _RUNGS = {
 
 
 class CompactRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options."""
+    """The options on the command line, by name."""
 
     target: str | None
     budget: int
@@ -73,12 +73,12 @@ class CompactRequest(Struct, frozen=True):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The budget, by the names of the Python call."""
+        """The budget, as arguments of the Python call."""
         return {"budget": self.budget, "most_bytes": self.max_bytes}
 
 
 class CompactionPlan(Struct):
-    """What a compaction without a model would come to, and how it is really done."""
+    """What a compaction without a model would do, and a function that does the real one."""
 
     outlook: Shorter
     apply: Callable[[dict[str, Any]], Shorter]
@@ -159,13 +159,13 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
 
 
 def _compact(name: str, request: CompactRequest, plan: CompactionPlan) -> int:
-    """Show what would be done without a model, ask, and only then have it done."""
+    """Show what would be done without a model, ask, and then do it."""
     for line in _outlook_lines(name, request, plan.outlook):
         terminal.note(line)
     if plan.outlook.done.event is None or request.diff:
         return _finish(request, plan.outlook, written=False)
     plan.require()
-    # a copy leaves the session as it is, so that nobody has to be asked
+    # a copy leaves the session as it is, so no question is needed
     if request.output is None and not request.yes:
         question = "Compact it? The original is kept."
         if not terminal.confirm(question, "--yes compacts without asking"):
@@ -178,7 +178,7 @@ def _compact(name: str, request: CompactRequest, plan: CompactionPlan) -> int:
             bar: ProgressBar | None = None
 
             def show(done: int, total: int) -> None:
-                # the bar is there from the first question on, when the number of parts is known
+                # the bar appears with the first question, when the number of parts is known
                 nonlocal bar
                 if bar is None:
                     bar = ProgressBar("Summing up", total, "parts")
@@ -186,7 +186,7 @@ def _compact(name: str, request: CompactRequest, plan: CompactionPlan) -> int:
                 bar.advance(max(done - bar.done, 0))
 
             options["on_progress"] = show
-            # somebody who types a command wants it asked, whatever became of it before
+            # a person who types a command wants it to run, whatever happened before
             options["ignore_pause"] = True
         done = plan.apply(options)
     return _finish(request, done, written=True)
@@ -250,13 +250,16 @@ def _finish(request: CompactRequest, shorter: Shorter, *, written: bool) -> int:
     return CLEAN
 
 
-# The command
+# The command.
 
 _MOST_BYTES = 4 << 20
 
 
 class CommandFailed(Exception):
-    """The command gave no summary; ``status_code`` is its exit status, if it ended by itself."""
+    """The command returned no summary.
+
+    ``status_code`` is its exit status, if it ended by itself.
+    """
 
     def __init__(self, status: int | None = None) -> None:
         super().__init__()
@@ -264,15 +267,15 @@ class CommandFailed(Exception):
 
 
 def describe_failure(failure: str) -> str:
-    """Return why a command gave no summary as a shell would."""
+    """Return why a command returned no summary, in the words of a shell."""
     name, _, status = failure.partition(" ")
     return f"exit status {status.strip('()')}" if name == CommandFailed.__name__ else failure
 
 
 class ModelCommand:
-    """Runs a command for each question, without a shell; at the end none of them is left running.
+    """Runs a command for each question, without a shell, and leaves none of them running.
 
-    What it prints is taken for the summary and shown to nobody.
+    Its output is used as the summary and never shown.
     """
 
     def __init__(self, command: str) -> None:
@@ -286,7 +289,7 @@ class ModelCommand:
         self._lock = threading.Lock()
 
     def __call__(self, prompt: str) -> str:
-        """Ask once; raises CommandFailed."""
+        """Run the command once; raise ``CommandFailed`` if it returns no summary."""
         self.stop()
         process = self._start()
         feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
@@ -317,7 +320,7 @@ class ModelCommand:
             return self._running
 
     def stop(self) -> None:
-        """End the command that was asked last, if it is still running, and all it started."""
+        """End the last command and everything that it started, if it is still running."""
         with self._lock:
             if self._running is not None and self._running.poll() is None:
                 _kill(self._running)
@@ -325,18 +328,18 @@ class ModelCommand:
             self._running = None
 
     def __enter__(self) -> Self:
-        """Go in."""
+        """Return the command itself."""
         return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        """Leave nothing running."""
+        """End the command if it is still running."""
         self.stop()
 
 
 def _feed(process: subprocess.Popen[bytes], prompt: str) -> None:
-    """Write the prompt; a command that does not read it all is free to."""
+    """Write the prompt; a command need not read all of it."""
     assert process.stdin is not None  # noqa: S101 - a pipe was asked for
     with suppress(OSError):
         process.stdin.write(prompt.encode("utf-8", "replace"))

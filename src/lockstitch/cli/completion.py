@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SESSIONS = "sessions"
 _OFFER = f"lockstitch completion {_SESSIONS} 2>/dev/null"
-# So many of the newest sessions are offered.
+# How many of the newest sessions to offer.
 _OFFERED = 50
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
 _PLAIN = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -46,9 +46,9 @@ def run(*, shell: str | None) -> int:
 
 
 def ids() -> list[str]:
-    """Return the ids of the newest sessions in files of their own, by the names of the files.
+    """Return the ids of the newest sessions in files of their own, taken from the files' names.
 
-    A shell evaluates what it is offered, so a name that could mean something to it is left out.
+    A shell evaluates what it is offered, so a name with special characters is left out.
     """
     from lockstitch.sources.targets import session_paths
 
@@ -90,7 +90,7 @@ _lockstitch() {
 
 
 def bash(commands: Sequence[Command]) -> str:
-    """Return the script for bash; one may write a value behind its flag or behind ``=``."""
+    """Return the script for bash; a value may follow its flag directly or after ``=``."""
     names = " ".join([*(one.name for one in commands), "help"])
     shared = " ".join(flag for option in COMMON for flag in option.flags)
     values = [line for option in COMMON for line in _bash_value("*", option)]
@@ -124,7 +124,7 @@ def _bash_words(words: str) -> str:
 
 
 def zsh(commands: Sequence[Command]) -> str:
-    """Return the script for zsh: to be evaluated, or a file ``_lockstitch`` on its path."""
+    """Return the script for zsh, to be evaluated or saved as ``_lockstitch`` on its path."""
     described = [_quote(f"{one.name}:{one.summary}") for one in commands]
     lines = [
         "#compdef lockstitch",

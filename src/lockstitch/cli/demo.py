@@ -1,6 +1,6 @@
-"""``lockstitch demo``: what a kill -9 in mid-tool does to a message list, and to a session.
+"""``lockstitch demo``: what a kill -9 during a tool does to a message list, and to a session.
 
-The processes, the kills and what the provider was sent are real.
+The processes, the kills and the requests to the provider are real.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ REPLIES = [_ASKS, _ASKS, _GOES_ON]
 
 
 class DemoFailed(LockstitchError):
-    """Something that the demo is about did not happen."""
+    """Something that the demo is meant to show did not happen."""
 
 
 class Act(Struct, frozen=True):
-    """What became of one agent: who was killed, and what the provider said to the next one.
+    """What became of one agent: who was killed, and what the provider told the next one.
 
-    ``error`` is the provider's own text, ``answers`` what the request said of the three calls,
-    ``said`` what the model answered.
+    ``error`` is the provider's own text, ``answers`` what the request said about the three calls,
+    and ``said`` what the model answered.
     """
 
     killed: int
@@ -66,7 +66,7 @@ class Act(Struct, frozen=True):
 
 
 class Child:
-    """A process whose output is read line by line, and which is ended by its number."""
+    """A process whose output is read line by line, and which is killed by its number."""
 
     def __init__(self, words: Sequence[str], folder: Path, **environ: str) -> None:
         command = [sys.executable, "-m", *words]
@@ -106,7 +106,7 @@ class Child:
         return found
 
     def rest(self) -> list[str]:
-        """Let it finish, and give the lines that it had still to say."""
+        """Let it finish, and return its remaining lines."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         found: list[str] = []
@@ -116,13 +116,13 @@ class Child:
         return found
 
     def kill(self) -> int:
-        """End it at once, as kill -9 does; return its number."""
+        """Kill it at once, as kill -9 does; return its number."""
         self.process.kill()
         self.process.wait()
         return self.process.pid
 
     def close(self) -> None:
-        """End it if it runs, and let go of its pipes."""
+        """End it if it is running, and close its pipes."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -189,7 +189,7 @@ class Stage:
         return Act(killed, entry.status, answers=answers, said=str(_GOES_ON["text"]))
 
     def _start_and_kill(self, name: str, wait: Callable[[Child], None]) -> int:
-        """Start an agent, wait until two tools are done and one runs, and kill it there."""
+        """Start an agent, wait until two tools are done and one is running, and kill it there."""
         folder = self.folder / name
         folder.mkdir(mode=0o700)
         (folder / "notes.txt").write_text("Deploy on Fridays only.\n", encoding="utf-8")
@@ -224,7 +224,7 @@ class Stage:
         return Child([module], folder, ANTHROPIC_BASE_URL=self._url, ANTHROPIC_API_KEY="demo")
 
     def _is_in_mid_tool(self) -> bool:
-        """Whether the journal holds two results, and a third call that runs."""
+        """Whether the journal contains two results and a third call that is running."""
         from lockstitch import stored
 
         try:
@@ -235,7 +235,7 @@ class Stage:
         return done == len(_CALLS) - 1 and any(call.is_running for call in calls)
 
     def _next_request(self) -> tuple[RequestEntry, Mapping[str, Any]]:
-        """Return what the provider says of its next request, and its body."""
+        """Return what the provider says about its next request, and its body."""
         try:
             return self._seen.get(timeout=PATIENCE)
         except Empty:
@@ -243,7 +243,7 @@ class Stage:
 
 
 def _answers_in(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what a request says of the three calls, in order."""
+    """Return what a request says about the three calls, in order."""
     blocks = [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]
     asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
     results = {b["tool_use_id"]: b for b in blocks if b["type"] == "tool_result"}
@@ -257,13 +257,13 @@ def _answers_in(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _refusal(said: str) -> str:
-    """Return the provider's words in what an agent printed."""
+    """Return the provider's words from the output of an agent."""
     lines = (line.removeprefix("400 ") for line in said.splitlines() if line.startswith("400 "))
     return next((str(json.loads(line)["error"]["message"]) for line in lines), "")
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > end:
@@ -272,7 +272,7 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def _number(path: Path) -> int:
-    """Return the number that a file holds; 0 as long as it does not."""
+    """Return the number in a file; 0 while there is none."""
     try:
         text = path.read_text(encoding="ascii").strip()
     except OSError:
@@ -285,7 +285,7 @@ _NAMES = ("read notes.txt", "run the tests", "deploy")
 
 
 def run(*, folder: str | None, as_json: bool) -> int:
-    """Play both acts, and return the exit status: 0 only if all of it really happened."""
+    """Run both acts; return the exit status, which is 0 only if everything really happened."""
     if find_spec("aiohttp") is None:
         raise UsageError(_MISSING)
     if os.name != "posix":

@@ -1,4 +1,4 @@
-"""``lockstitch explain``: what a code means; also the source of the pages under ``docs/rules``."""
+"""``lockstitch explain``: the meaning of a code; also generates the pages under ``docs/rules``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*, code: str | None, as_json: bool) -> int:
         terminal.emit(render.encode_json(rules=rules))
         return CLEAN
     markdown = rule_page(rules[0]) if code else rule_table(rules)
-    # laid out on a terminal or where colours are asked for, and as it is into a pipe
+    # laid out on a terminal or if colours are requested, and plain in a pipe
     if terminal.is_terminal(sys.stdout) or terminal.shows_colour(sys.stdout):
         for line in render_markdown(markdown, min(get_terminal_size().columns, _WIDEST)):
             terminal.say(line)
@@ -68,7 +68,7 @@ def rule_page(rule: Rule) -> str:
 
 
 def rule_table(rules: list[Rule], link: str = "{code}") -> str:
-    """Return all rules as a table of Markdown; ``link`` makes of a code what its column holds."""
+    """Return all rules as a Markdown table; ``link`` turns a code into the text of its column."""
     rows = [
         f"| {link.format(code=rule.code)} | {rule.name} | {rule.severity} | {_fixable(rule)} "
         f"| {rule.summary} |"
@@ -79,7 +79,7 @@ def rule_table(rules: list[Rule], link: str = "{code}") -> str:
 
 
 def split_sentences(text: str) -> str:
-    """Return a paragraph with each sentence on a line of its own, as Markdown is written here."""
+    """Return a paragraph with each sentence on its own line, as in this project's Markdown."""
     return re.sub(r"(?<=[.!?]) (?=[A-Z`])", "\n", text)
 
 
@@ -111,13 +111,13 @@ COMMAND = Command(
 
 _FENCE = re.compile(r"^```\w*\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`]+`")
-# The last column of a table is never narrower than this, however wide the others are.
+# The last column of a table is never narrower than this.
 _NARROWEST_COLUMN = 24
 
 
 def render_markdown(page: str, width: int) -> Iterator[str]:
-    """Yield the lines of a page, none longer than ``width`` but for words that are."""
-    # Every second piece is the inside of a fence.
+    """Yield the lines of a page, none longer than ``width`` unless it is a single word."""
+    # Every second piece is the content of a code block.
     for number, piece in enumerate(_FENCE.split(page)):
         if number % 2:
             yield from (paint(f"    {escape_controls(line)}", "dim") for line in piece.split("\n"))

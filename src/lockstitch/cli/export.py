@@ -1,7 +1,8 @@
 """``lockstitch export``: a stored session as the messages of a request, or as a document.
 
-A document is Markdown, or one HTML page. The page is strict: everything that was said is text in
-it, it has no scripts, no links and loads nothing, and its own policy forbids all of that, too.
+A document is Markdown, or one HTML page. The page is strict: everything that was said is plain text
+in it. It contains no scripts and no links, loads nothing, and its own policy forbids all of that,
+too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _STYLE = (
 
 
 class ExportRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options."""
+    """The options on the command line, by name."""
 
     target: str | None
     to: str | None
@@ -62,21 +63,21 @@ class ExportRequest(Struct, frozen=True):
 
     @property
     def document(self) -> str | None:
-        """The kind of document that is asked for, None for the messages of a request."""
+        """The kind of document that was requested, None for the messages of a request."""
         return self.to if self.to in DOCUMENTS else None
 
     def write(self, data: bytes | None, path: str) -> None:
-        """Write what was read at a path, or without data make sure that it may be written."""
+        """Write the data that was read at a path; without data, only check that this is allowed."""
         if self.output is not None:
             write_copy(self.output, data, path, force=self.force)
         elif data is not None and self.document is not None:
-            # nothing in a document is anything but text
+            # everything in a document is text
             terminal.emit(data)
         elif data is not None:
             terminal.emit_json(data)
 
     def remove_secrets(self, messages: list[Any], dialect: str) -> list[Any]:
-        """Return messages without secrets, if that is asked for."""
+        """Return messages without secrets, if that was requested."""
         if not self.redact:
             return messages
         personal = self.redact == "all"
@@ -107,7 +108,7 @@ def run(request: ExportRequest) -> int:
     messages = request.remove_secrets(messages, dialect)
     data = operations.encode_messages(messages)
     if request.document:
-        # under its title, or its id where secrets must not show
+        # under its title, or its id if secrets must not be shown
         known = listing.summarize(operations.describe(stored))
         title = known.session if request.redact else known.title or known.session
         facts = (known.program, "" if request.redact else known.project, known.session)
@@ -120,11 +121,11 @@ def run(request: ExportRequest) -> int:
     return FINDINGS if left else CLEAN
 
 
-# Sessions of our own
+# Sessions of Lockstitch stores.
 
 
 def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> int:
-    """Export a session of a Lockstitch store; what is damaged is left out and said."""
+    """Export a session of a Lockstitch store; damaged parts are left out, and a note says so."""
     from lockstitch import stored
 
     if request.raw and wanted:
@@ -151,7 +152,7 @@ def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> 
 
 
 def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
-    """Yield a journal's records as lines of JSON, their events byte for byte."""
+    """Yield a journal's records as lines of JSON, with their events byte for byte."""
     lines: list[bytes] = []
     for record in journal.records:
         fact = journal.state.facts.get(record.seq)
@@ -159,7 +160,7 @@ def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
         key = dump(record.key).encode()
         head = b'{"seq":%d,"epoch":%d,"at":%d,"key":%s,"event":'
         tail = b"}\n" if large is None else b',"payload":%s}\n' % large
-        # an event that is no JSON was written by somebody else, and becomes a text
+        # an event that is not JSON was written by another program, and becomes a text
         text = record.body.decode("utf-8", "backslashreplace")
         body = record.body if is_json(text) else dump(text).encode()
         lines.append(head % (record.seq, record.epoch, record.at, key) + body + tail)
@@ -168,19 +169,19 @@ def _event_lines(journal: Journal, *, redact: str | None) -> Iterator[bytes]:
         return
     from lockstitch.redaction import redact_value
 
-    # all at once, so that a secret has one placeholder in all
+    # all at once, so that each secret has the same placeholder everywhere
     clean, found = redact_value([read_json(line)[0] for line in lines], personal=redact == "all")
     terminal.note(f"Redacted {several(len(found), 'place')}.")
     yield from (dump(line).encode("utf-8", "surrogatepass") + b"\n" for line in clean)
 
 
-# Documents
+# Documents.
 
 
 def write_document(
     kind: str, title: str, facts: str, messages: Sequence[Any], dialect: str
 ) -> bytes:
-    """Return a conversation as a document of a kind, every call with its result."""
+    """Return a conversation as a document of this kind, with every call next to its result."""
     parts = join_results(MessageTranscript(messages, dialect, {}).body())
     # a message without content is nothing to read, and no thought of anybody's
     parts = [part for part in parts if part.get("text") != EMPTY_MESSAGE or part["kind"] != "note"]
@@ -189,7 +190,7 @@ def write_document(
 
 
 def _label(part: ShownPart) -> str:
-    """Return what a call or a result without one is called."""
+    """Return the heading of a call, or of a result without a call."""
     if part["kind"] == "call":
         return f"{part['tool']}, {part['by']}" if "by" in part else part["tool"]
     is_served = "provider" in part["title"]
@@ -197,7 +198,7 @@ def _label(part: ShownPart) -> str:
 
 
 def _texts(part: ShownPart) -> list[str]:
-    """Return the arguments of a call and what came back, or what came back without a call."""
+    """Return the arguments of a call and its result, or a result without a call."""
     if part["kind"] != "call":
         return ["\n".join([part["text"], *part["pictures"]])]
     arguments, result = part["arguments"], part.get("result")
@@ -255,7 +256,7 @@ def _html(title: str, facts: str, parts: Iterable[ShownPart]) -> Iterator[str]:
 
 
 def _fenced(text: str) -> str:
-    """Return a text as a block of code, behind a fence that nothing in it can close."""
+    """Return a text as a code block, with a fence that nothing in the text can close."""
     safe = _escape_text(text)
     fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(safe)), 3)
     return f"{fence}\n{safe}\n{fence}"
@@ -266,7 +267,10 @@ def _one_line(text: str) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """Return a text with everything but line breaks and tabs written out that hides or moves."""
+    """Return a text in which every character that hides or moves others is written out.
+
+    Line breaks and tabs stay.
+    """
     lines = text.replace("\r\n", "\n").replace("\t", "    ").split("\n")
     return "\n".join(map(escape_controls, lines))
 

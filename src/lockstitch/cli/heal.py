@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lockstitch import Plan
 
 
-# So many records say whose they are.
+# How many records are examined to find out whose session it is.
 _HEAD = 100
 _MANY = (
     "it holds a request on every line: `lockstitch repair` repairs them all in place; heal "
@@ -44,7 +44,7 @@ def run(  # noqa: PLR0913 - one keyword an option
     diff: bool,
     as_json: bool,
 ) -> int:
-    """Heal one conversation, print it and what was done, and return the exit status."""
+    """Heal one conversation; print it and what was done, and return the exit status."""
     if diff and as_json:
         raise UsageError("--diff and --json cannot be combined")
     [target] = input_names([file] if file else [])
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 
 
 def _require_list(document: MessageDocument) -> None:
-    """Raise Unreadable for a program's session: read as a list, most of its records would go."""
+    """Raise ``Unreadable`` for a program's session, which would lose most of its records."""
     values = document.value[:_HEAD] if document.lines else [document.value]
     kind = LINES if document.lines else DOCUMENT
     form, _ = recognize(kind, os.path.basename(document.target), values)  # noqa: PTH119 - start-up time
@@ -99,7 +99,7 @@ def _require_list(document: MessageDocument) -> None:
 
 
 def _difference(document: MessageDocument, healed: object) -> bytes:
-    """Return a unified diff of both as indented JSON, whatever the line breaks of the file."""
+    """Return a unified diff of both as indented JSON, independent of the file's line breaks."""
     if healed is document.value:
         return b""
     from difflib import unified_diff
@@ -115,7 +115,7 @@ def _difference(document: MessageDocument, healed: object) -> bytes:
 
 
 def _print_summary(target: str, plan: Plan) -> None:
-    """Print what was done, or why nothing could be, on stderr."""
+    """Print to stderr what was done, or why nothing could be done."""
     for found in plan.remaining:
         terminal.note(render.describe_finding(target, plan.dialect, found))
     if not plan.healed:
@@ -137,7 +137,7 @@ def _print_summary(target: str, plan: Plan) -> None:
 
 
 def input_names(files: list[str]) -> list[str]:
-    """Return what to read: the files named, or stdin unless a person would have to type it."""
+    """Return the named files, or stdin unless that is a terminal."""
     if not files and sys.stdin is not None and sys.stdin.isatty():
         raise UsageError("nothing to read: name a FILE, or pipe JSON in")
     return files or [STDIN]

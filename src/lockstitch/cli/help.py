@@ -38,12 +38,12 @@ START = (
     ("lockstitch undo TARGET", "Undo the repair, byte for byte."),
 )
 _WIDEST, _NARROWEST = 100, 40
-# Longer ones have their meaning on the next line.
+# The meaning of a longer term goes on the next line.
 _COLUMN = 28
 
 
 def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
-    """Return all commands in their groups, and what to type first.
+    """Return the page with all commands in their groups, and what to type first.
 
     ``commands`` has the group and the summary of each, so that none of them has to be loaded.
     """
@@ -58,7 +58,7 @@ def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
 
 
 def command_page(declared: Command) -> str:
-    """Return all about one command."""
+    """Return the page about one command."""
     operand = declared.operand
     usage = f"lockstitch {declared.name} [OPTIONS] {operand.usage}"
     lines = [f"{terminal.paint('Usage:', 'bold')} {usage}", "", *_wrap(declared.summary), ""]
@@ -75,7 +75,10 @@ def _title(text: str) -> str:
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a title, and rows of a term and its meaning in two columns; nothing without rows."""
+    """Yield a title, and rows of terms and meanings in two columns.
+
+    Nothing if there are no rows.
+    """
     rows = list(rows)
     if not rows:
         return
@@ -107,7 +110,7 @@ _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
 
 def version_page() -> str:
     """Return the versions of Lockstitch, Python, SQLite, and of every extra's packages."""
-    # sqlite3 and the metadata of packages take longer to load than all the rest of help
+    # sqlite3 and the metadata of packages take longer to load than the rest of the help
     import platform
     import sqlite3
     from importlib import metadata
@@ -127,14 +130,14 @@ def version_page() -> str:
     ]
     try:
         named = metadata.requires("lockstitch") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+    except metadata.PackageNotFoundError:  # running from a checkout that is not installed
         named = []
     needs: dict[str, list[str]] = {}
     for line in named:
         package, extra = _PACKAGE.match(line), _EXTRA.search(line)
         if package and extra:
             needs.setdefault(extra[1], []).append(package[0])
-    # an extra for users is one within ``all``
+    # only extras that are part of ``all`` are meant for users
     every = set(needs.pop("all", []))
     found, missing = [], []
     for name, packages in sorted(needs.items()):

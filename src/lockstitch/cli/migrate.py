@@ -1,6 +1,6 @@
-"""``lockstitch migrate`` and ``import``: sessions copied into a Lockstitch store.
+"""``lockstitch migrate`` and ``import``: copy sessions into a Lockstitch store.
 
-From another one, from LangGraph's savers, or from another program.
+The sessions come from another store, from LangGraph's savers, or from another program.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _TWO = 2
 _SHOWN = 5
-# How the name of a migration begins, by which an undo knows that it is asked for one.
+# The prefix of a migration's name, by which an undo recognizes one.
 MIGRATION = "migrate-"
 
 
@@ -61,7 +61,7 @@ def run_migrate(  # noqa: PLR0913 - one keyword an option
     return _copy_sessions(require_store(source), target, session, name, as_json=as_json)
 
 
-# Between Lockstitch stores
+# Between Lockstitch stores.
 
 
 def _copy_sessions(
@@ -102,11 +102,11 @@ def _copy_sessions(
     return FAILED if failures else CLEAN
 
 
-# From LangGraph's savers
+# From LangGraph's savers.
 
 
 def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
-    """Whether to copy threads of LangGraph's savers, of a database that may hold both."""
+    """Whether to copy threads of LangGraph's savers, if a database may hold both."""
     if form not in (None, LANGGRAPH):
         return False
     if is_postgres(source):
@@ -123,7 +123,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
 
 @contextmanager
 def _library() -> Iterator[Any]:
-    """Yield the module that migrates; raise `UsageError` with what is missing for it."""
+    """Yield the module that migrates; raise `UsageError` if a package is missing."""
     try:
         from lockstitch.integrations.langgraph import migration
     except ModuleNotFoundError as error:
@@ -201,7 +201,7 @@ def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
             f"{several(len(moved), 'thread')} continued in the source meanwhile; repeat the "
             f"command to copy the rest: {', '.join(moved[:_SHOWN])}{more}."
         )
-    # what the saver needs to read what was carried
+    # what the saver needs in order to read the carried values
     allow = sorted({name for one in done.threads for name in one.allow})
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:
@@ -218,7 +218,7 @@ def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
 
 
 def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int:
-    """Take away what a migration brought into a store, and return the exit status."""
+    """Delete what a migration brought into a store; return the exit status."""
     with _library() as library, naming_target(target):
         done = list(library.undo(target, run_id, session))
     if not done:
@@ -321,7 +321,7 @@ def run_import(  # noqa: PLR0913 - one keyword an option
 
 
 def _import_list(target: str, store: str, name: str | None, dialect: str | None) -> Taken | str:
-    """Import a plain list or a request's body; return why not, if not."""
+    """Import a plain list or a request's body; return the reason if that fails."""
     from lockstitch import stored as stores
 
     if target == STDIN and name is None:
@@ -335,7 +335,7 @@ def _import_list(target: str, store: str, name: str | None, dialect: str | None)
 
 
 def _import_session(source: Source, store: str, name: str | None) -> Taken | str:
-    """Import one session; return why not, if not."""
+    """Import one session; return the reason if that fails."""
     from lockstitch import stored as stores
     from lockstitch.session.copying import system_in
     from lockstitch.sources import operations
@@ -356,7 +356,7 @@ def _import_session(source: Source, store: str, name: str | None) -> Taken | str
 
 
 def name_of(source: Source, session: str | None) -> str:
-    """Name a session after its id, or its file, with the characters that a name may have."""
+    """Return a name for a session, made from its id or its file, with only valid characters."""
     stem = os.path.basename(source.path).partition(".")[0]  # noqa: PTH119 - start-up time
     wanted = session or source.session or stem
     return _OTHER.sub("-", wanted).lstrip(".")[:_LONGEST] or "imported"

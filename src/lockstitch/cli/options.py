@@ -1,4 +1,4 @@
-"""The options that several commands take, and how the values of options are read."""
+"""Options that several commands take, and functions that read the values of options."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _HIGHEST_PORT = 65535
 
 
-# Values
+# Values.
 
 
 def read_number(what: str = "a number", least: int = 0) -> Callable[[str], int]:
-    """Return how a whole number is read; ``what`` says what the option takes."""
+    """Return a function that reads a whole number; ``what`` says what the option takes."""
 
     def read(text: str) -> int:
         if not is_index(text) or int(text) < least:
@@ -54,14 +54,14 @@ def read_number(what: str = "a number", least: int = 0) -> Callable[[str], int]:
 
 
 def read_port(text: str) -> int:
-    """Return the number of a port."""
+    """Return a port number."""
     if not is_index(text) or int(text) > _HIGHEST_PORT:
         raise ValueError(f"a number from 0 to {_HIGHEST_PORT}")
     return int(text)
 
 
 def read_seconds(text: str) -> float:
-    """Return a number of seconds, from 0 on."""
+    """Return a number of seconds, 0 or more."""
     try:
         number = float(text)
     except ValueError:
@@ -72,7 +72,7 @@ def read_seconds(text: str) -> float:
 
 
 def read_age(text: str) -> float:
-    """Return the seconds of an age such as ``30d``."""
+    """Return an age such as ``30d`` in seconds."""
     found = _AGE.fullmatch(text)
     if not found:
         raise ValueError("an age such as 90d, 12h or 6w")
@@ -93,7 +93,7 @@ def _read_shard(text: str) -> tuple[int, int]:
     return int(first), int(count)
 
 
-# Options
+# Options.
 
 DIALECT = option(
     "--dialect -d DIALECT",

@@ -1,8 +1,8 @@
-"""What a command takes, declared once, and from the words of a command line to a call.
+"""Declarations of what a command takes, and parsing of its words.
 
-The declarations serve the parser, help, completion, man page and docs. argparse finds which word
-belongs to which option; what it says of mistakes is replaced by whole sentences with a suggestion.
-Nothing is abbreviated, options may stand anywhere, and what stands behind ``--`` is an operand,
+The parser, help, completion, man page and docs all use the declarations. argparse finds which word
+belongs to which option; its error messages are replaced by whole sentences with a suggestion.
+Nothing can be abbreviated, options may be anywhere, and everything after ``--`` is an operand,
 whatever it looks like.
 """
 
@@ -27,11 +27,11 @@ _SHARED = ("scan", "check", "repair")
 
 
 class Operand(Struct, frozen=True):
-    """What stands on the command line without a flag.
+    """A word on the command line without a flag.
 
-    A ``metavar`` of several words is shown as it is. ``required`` is for help only: the command
-    itself says what is missing, since an option may take its place. ``known`` are words that a
-    shell may offer; others are as good.
+    A ``metavar`` of several words is shown as it is. ``required`` is for the help only: the command
+    itself reports a missing operand, because an option may take its place. ``known`` are words that
+    a shell may offer; others are valid, too.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Operand(Struct, frozen=True):
 
     @property
     def usage(self) -> str:
-        """How it is written in a line of usage: ``TARGET``, ``[TARGET]...``, ``FROM TO``."""
+        """The form in a usage line: ``TARGET``, ``[TARGET]...``, ``FROM TO``."""
         if " " in self.metavar:
             return self.metavar
         shown = self.metavar if self.required else f"[{self.metavar}]"
@@ -54,10 +54,10 @@ class Operand(Struct, frozen=True):
 class Option(Struct, frozen=True):
     """One option; without a ``metavar`` it is a switch.
 
-    One with ``implied`` may stand alone and means that then; a value comes only behind ``=``, so
-    that it never takes the next word. ``choices`` are all its values, ``known`` those that a shell
-    may offer. ``read`` makes the value of the text; it raises `UsageError`, or `ValueError` with
-    what the option takes.
+    An option with ``implied`` may stand alone and then has that value; any other value has to
+    follow ``=``, so that the option never takes the next word. ``choices`` are all valid values,
+    ``known`` those that a shell may offer. ``read`` converts the text; it raises `UsageError`, or
+    `ValueError` with what the option takes.
     """
 
     name: str
@@ -72,23 +72,23 @@ class Option(Struct, frozen=True):
 
     @property
     def value(self) -> str:
-        """What is written behind the flag: `` FILE``, ``[=KIND]`` or nothing."""
+        """What is written after the flag: `` FILE``, ``[=KIND]`` or nothing."""
         if self.implied:
             return f"[={self.metavar}]"
         return f" {self.metavar}" if self.metavar else ""
 
     @property
     def takes_file(self) -> bool:
-        """Whether its value is the name of a file or a folder."""
+        """Whether its value is the path of a file or a folder."""
         return self.metavar in ("FILE", "FOLDER", "PATH")
 
     @property
     def usage(self) -> str:
-        """How it is listed: ``-o, --output FILE``."""
+        """The form in a list: ``-o, --output FILE``."""
         return ", ".join(sorted(self.flags, key=len)) + self.value
 
     def parse(self, text: str) -> Any:
-        """Return the value that a text means; raise `UsageError` if it cannot have it."""
+        """Return the value for a text; raise `UsageError` if it is not valid."""
         flag = self.flags[0]
         if self.choices and text not in self.choices:
             hint, known = suggestion(text, self.choices), ", ".join(self.choices)
@@ -104,9 +104,9 @@ class Option(Struct, frozen=True):
 
 
 def option(spec: str, help: str, *, name: str = "", **more: Any) -> Option:  # noqa: A002 - so shown
-    """Return an option as it is written: ``--output -o FILE``.
+    """Return an option declared as it is written: ``--output -o FILE``.
 
-    Without a ``name`` it has that of its first flag. ``more`` are other fields of it.
+    Without a ``name`` it is named after its first flag. ``more`` are other fields.
     """
     words = spec.split()
     metavar = "" if words[-1].startswith("-") else words.pop()
@@ -115,11 +115,11 @@ def option(spec: str, help: str, *, name: str = "", **more: Any) -> Option:  # n
 
 
 class Command(Struct, frozen=True):
-    """One command: what it says of itself, what it takes, and the function that does it.
+    """One command: its texts, what it takes, and the function that runs it.
 
-    ``run`` gets the values by their names or, where there are many, as one ``bundle`` of them.
-    Its line in the list of all commands is in ``COMMANDS`` of ``lockstitch.cli``, which fills in
-    ``summary`` and ``group``.
+    ``run`` gets the values by name or, if there are many, as one ``bundle``. Its line in the list
+    of all commands is in ``COMMANDS`` of ``lockstitch.cli``, which fills in ``summary`` and
+    ``group``.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Command(Struct, frozen=True):
     summary: str = ""
 
 
-# What every command takes; none of them reaches its ``run``.
+# The options of every command, which are not passed to its ``run``.
 COMMON = (
     option("--help -h", "Show this help."),
     option("--version -V", "Show the versions of Lockstitch and what it uses."),
@@ -146,12 +146,12 @@ COMMON = (
         default="auto",
     ),
 )
-# Those of them that take the next word.
+# Those that take the next word.
 COMMON_WITH_VALUE = {flag for option in COMMON if option.metavar for flag in option.flags}
 
 
 class CommonOptions(Struct, frozen=True):
-    """What the options say that every command takes."""
+    """The values of the options that every command takes."""
 
     help: bool = False
     version: bool = False
@@ -161,7 +161,7 @@ class CommonOptions(Struct, frozen=True):
 
 
 class ParsedCommand(Struct):
-    """A command line that was read: the values for the command's ``run``, and the rest."""
+    """A parsed command line: the values for the command's ``run``, and the common options."""
 
     values: dict[str, Any]
     common: CommonOptions
@@ -173,10 +173,10 @@ class _Parser(ArgumentParser):
 
 
 def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
-    """Read the words of a command line, without the command's name.
+    """Parse the words of a command line, without the command's name.
 
-    Raise `UsageError` with a sentence if they are wrong. Without a command only those options
-    are known that every command takes.
+    Raises `UsageError` with a sentence if they are wrong. Without a command, only the common
+    options are known.
     """
     name, own = (command.name, command.options) if command else ("", ())
     options = (*own, *COMMON)
@@ -186,7 +186,8 @@ def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
         allow_abbrev=False,
         exit_on_error=False,
         argument_default=SUPPRESS,
-        # It makes one for every option; without a width each asks the terminal, and loads shutil.
+        # argparse makes a formatter for every option, which without a width asks the terminal and
+        # loads shutil.
         formatter_class=partial(HelpFormatter, width=80),
     )
     for option in options:
@@ -223,7 +224,7 @@ def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
 
 
 def _describe_mistake(name: str, options: Sequence[Option], error: ArgumentError) -> str:
-    """Return what is wrong with one option in a sentence."""
+    """Return a sentence on what is wrong with an option."""
     flags = (error.argument_name or "").split("/")
     option = next(option for option in options if option.flags[0] in flags)
     if not option.metavar:

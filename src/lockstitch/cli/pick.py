@@ -1,7 +1,7 @@
-"""``lockstitch`` with nothing behind it: pick a session, see what is wrong, repair it, go on.
+"""``lockstitch`` without a command: pick a session, see what is wrong, repair it, resume it.
 
-On a terminal whose cursor moves it is a screen, on any other a numbered list. The sessions are
-listed at once and checked beside that, the newest first.
+On a terminal that can move its cursor this is a screen, on any other one a numbered list. The
+sessions are listed at once and checked in the background, the newest first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MOST_STEPS = 12
 
 
 class PickedSession(Struct):
-    """A session that was opened and planned; ``error`` says why it was not."""
+    """A session that was opened and planned; ``error`` says why it could not be."""
 
     summary: SessionSummary
     session: Opened | None = None
@@ -91,7 +91,7 @@ def open_picked(summary: SessionSummary) -> PickedSession:
 
 
 def describe_picked(view: PickedSession, width: int, marks: Marks, now: float) -> list[str]:
-    """Return the page on a session: what it is, what is wrong, and what a repair will do."""
+    """Return the page about a session: what it is, what is wrong, and what a repair will do."""
     one = view.summary
     title = one.title or f"({one.session or 'no title'})"
     head = [terminal.paint(line, "bold") for line in wrap_text(title, width)]
@@ -113,7 +113,8 @@ def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
         if line:
             yield ""
             yield terminal.paint("Resume it with", "bold")
-            # never wrapped within a word: the line is printed again at the end, to be pasted
+            # never wrapped within a word, because the line is printed again at the end, to be
+            # pasted
             yield from wrap_text(line, width, "  ")
         return
     yield terminal.paint("What is wrong", "bold")
@@ -160,7 +161,7 @@ def _note_lines(report: Report, width: int) -> Iterator[str]:
 
 
 def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
-    """Write the planned repair; return the session as it is now, and what to say."""
+    """Write the planned repair; return the session as it is now, and what to print."""
     if view.session is None or view.plan is None:
         return view, ["Nothing was changed."]
     try:
@@ -183,7 +184,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     return again, lines
 
 
-# So many sessions are listed between two looks at the keyboard.
+# How many sessions are listed before the keyboard is checked again.
 _BATCH = 25
 _LISTED = 20
 _MOST_LINES = 4000
@@ -191,7 +192,7 @@ _TURNS = 30
 
 
 def run() -> int:
-    """Let a person pick a session and see to it; return the exit status."""
+    """Let a person pick and repair a session; return the exit status."""
     paths = list(session_paths())
     if not paths:
         say_nothing_found()
@@ -202,7 +203,7 @@ def run() -> int:
 
 
 class _PickScreen:
-    """The screen: keys and finished checks come in, screens go out."""
+    """The screen: takes keys and finished checks, and draws."""
 
     def __init__(self, paths: list[str]) -> None:
         self.marks = choose_marks()
@@ -217,7 +218,7 @@ class _PickScreen:
         self.result: list[str] = []
 
     def run(self) -> list[str]:
-        """Go on until the person leaves; return what is to be said then."""
+        """Run until the person leaves; return what to print then."""
         with Screen() as screen:
             try:
                 while self._step(screen):
@@ -225,7 +226,7 @@ class _PickScreen:
             finally:
                 if self.checks is not None:
                     self.checks.close()
-        # what stays on the terminal: the outcome, or the line that resumes
+        # what remains on the terminal: the outcome, or the line that resumes the session
         if self.result:
             return self.result
         if self.view is None or self.view.report is None or self.view.can_repair:
@@ -251,10 +252,10 @@ class _PickScreen:
         keys = screen.keys(0 if not self.list.is_complete else None)
         return all(self._key(key, screen) for key in keys)
 
-    # What keys do
+    # What keys do.
 
     def _key(self, key: str, screen: Screen) -> bool:
-        """Take a key; False if the person leaves."""
+        """Handle a key; return False if the person leaves."""
         if self.text is None:
             asked = self.list.key(key)
             if asked == OPEN:
@@ -306,7 +307,7 @@ class _PickScreen:
         return True
 
     def _answer(self, key: str, screen: Screen) -> bool:
-        """Take the answer to the question whether to repair."""
+        """Handle the answer to the question whether to repair."""
         if key in ("q", "end of file"):
             return False
         if key not in ("y", "n", "escape", "b") or self.view is None:
@@ -324,7 +325,7 @@ class _PickScreen:
         return True
 
     def _more(self, key: str, screen: Screen) -> None:
-        """Show the difference, the conversation, or what a resume drops."""
+        """Show the difference, the conversation, or what a resume would drop."""
         if self.view is None or self.view.session is None or self.view.plan is None:
             return
         width, _ = screen.size()
@@ -356,10 +357,10 @@ class _PickPrompt:
         self.more = sum(1 for _ in listed)
 
     def run(self) -> list[str]:
-        """Print the list, and see to the session that is named."""
+        """Print the list, and handle the session that the person picks."""
         known = SessionList(home_folder(), time.time(), self.marks)
         for one in self.found:
-            # the list is printed once, so each session is checked before
+            # the list is printed only once, so all sessions are checked first
             found = scan_file(one.target)
             own = [report for report in found if report.session == one.session] or found
             known.add(with_check(one, own[0]) if len(own) == 1 else one)

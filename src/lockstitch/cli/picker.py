@@ -1,8 +1,8 @@
-"""The list that a person picks a session from, and the terminal that it is drawn on.
+"""The list from which a person picks a session, and the terminal on which it is drawn.
 
-The list and its pages are pure: keys change them, and they are drawn anew; what a key asks for is
-returned as a word, and the loop in ``pick`` does it. The screen takes keys in and shows whole
-screens, on a terminal whose cursor can be moved, and leaves it as it was found.
+The list and its pages are pure: keys change them, and they are drawn again. If a key asks for more,
+that is returned as a word, and the loop in ``pick`` does it. The screen reads keys and shows whole
+screens, on a terminal that can move its cursor, and restores the terminal at the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _DIGITS = "123456789"
 
 
 class Marks(Struct, frozen=True):
-    """The characters that are not letters, of which not every terminal has all."""
+    """Characters other than letters, which not every terminal can show."""
 
     more: str = "…"
     dot: str = "·"
@@ -56,7 +56,7 @@ def choose_marks() -> Marks:
 
 
 class SessionList(Struct):
-    """The sessions, which of them are shown, and which one the cursor is on."""
+    """The sessions, which of them are shown, and where the cursor is."""
 
     home: str
     now: float
@@ -72,18 +72,18 @@ class SessionList(Struct):
     page: int = 1
 
     def add(self, summary: SessionSummary) -> None:
-        """Put one more session at the end; a sub-agent's is not one that a person resumes."""
+        """Add a session at the end, unless it is a sub-agent's, which nobody resumes."""
         if not summary.is_aside:
             self.places[summary.key] = len(self.found)
             self.found.append(summary)
 
     def put(self, key: Key, summary: SessionSummary) -> None:
-        """Put what is known of a session now in its place."""
+        """Replace what is known about a session."""
         if key in self.places:
             self.found[self.places[key]] = summary
 
     def shown(self) -> list[SessionSummary]:
-        """Return the sessions that fit what was typed, in their order."""
+        """The sessions that match what was typed, in order."""
         wanted = self.words.lower().split()
         listed: list[SessionSummary] = []
         for one in self.found:
@@ -95,12 +95,12 @@ class SessionList(Struct):
         return listed
 
     def chosen(self) -> SessionSummary | None:
-        """Return the session that the cursor is on."""
+        """The session at the cursor."""
         listed = self.shown()
         return listed[min(self.at, len(listed) - 1)] if listed else None
 
     def key(self, key: str) -> str:
-        """Take a key; return what it asks for, if that is more than a move."""
+        """Handle a key; return what it asks for, if that is more than a move."""
         if self.is_typing:
             self._type(key)
             return ""
@@ -120,7 +120,7 @@ class SessionList(Struct):
         return {"enter": OPEN, "l": OPEN, "q": QUIT, "end of file": QUIT}.get(key, "")
 
     def _type(self, key: str) -> None:
-        """Take a key of the words to look for."""
+        """Handle a key while words to search for are typed."""
         self.at = 0
         if key in ("enter", "end of file", "up", "down"):
             self.is_typing = False
@@ -159,7 +159,7 @@ class SessionList(Struct):
     def entry(
         self, one: SessionSummary, number: str, width: int, *, is_here: bool = False
     ) -> list[str]:
-        """Return the lines of one session: which one it is, and how it is."""
+        """Return the lines of one session: which one it is, and its state."""
         mark = self.marks.cursor if is_here else " "
         age = one.age(self.now)
         room = width - 4 - len(number) - text_width(age) - 2
@@ -211,13 +211,13 @@ class TextPage(Struct):
     page: int = 1
 
     def key(self, key: str) -> str:
-        """Take a key; return it unless it moves the page."""
+        """Handle a key; return it unless it moves the page."""
         step = 0 if key in ("g", "G") else _step(key, self.page, len(self.lines))
         self.top = max(0, min(self.top + step, len(self.lines) - self.page))
         return "" if step else key
 
     def draw(self, width: int, height: int) -> list[str]:
-        """Return the whole screen; the lines are as wide as they may be already."""
+        """Return the whole screen; lines may be wider than it."""
         is_cut = len(self.lines) > self.top + self.page
         foot = [*wrap_text(f"{self.foot}  (more below)" if is_cut else self.foot, width)]
         self.page = max(height - len(foot), 1)
@@ -228,7 +228,7 @@ class TextPage(Struct):
 
 
 def wrap_text(text: str, width: int, indent: str = "", bullet: str = "") -> Iterator[str]:
-    """Yield a text in lines of a width, behind a bullet."""
+    """Yield the lines of a text wrapped to a width, after a bullet."""
     lead = f"{indent}{bullet} " if bullet else indent
     for row in wrap_rows(text, max(width - len(lead), 8), None, prose=True):
         yield f"{lead}{row}"
@@ -262,13 +262,13 @@ _CONTROLS = {
     "\x15": "clear",
     "\x04": "end of file",
 }
-# Terminals send an arrow at once; a person who hits Escape sends nothing behind it.
+# Terminals send an arrow key's characters at once; nothing follows a real Escape.
 _REST_OF_A_KEY = 0.05
 _SMALLEST = (20, 6)
 
 
 def can_move() -> bool:
-    """Whether this terminal can show a screen: a cursor that moves, and keys one by one."""
+    """Whether this terminal can show a screen: it moves its cursor, and sends each key at once."""
     if os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
         return False
     try:
@@ -280,7 +280,7 @@ def can_move() -> bool:
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """Return the keys in what a terminal sent: names for those that are no characters."""
+    """Yield the keys in what a terminal sent, by name if they are not characters."""
     at = 0
     while at < len(text):
         char = text[at]
@@ -293,7 +293,7 @@ def keys_in(text: str) -> Iterator[str]:
             at += len(found)
             yield _SEQUENCES[found]
         elif text[at : at + 1] in ("[", "O"):
-            # a key that has no meaning here: up to its last letter
+            # a key without a meaning here: skip to its last letter
             end = at + 1
             while end < len(text) and not text[end].isalpha() and text[end] != "~":
                 end += 1
@@ -303,7 +303,7 @@ def keys_in(text: str) -> Iterator[str]:
 
 
 class Screen:
-    """The terminal while a person looks at it; ``wake`` may be called by other threads."""
+    """The terminal while a person looks at it; other threads may call ``wake``."""
 
     def __init__(self) -> None:
         self.handle = sys.stdin.fileno()
@@ -315,7 +315,7 @@ class Screen:
         self.shown: tuple[tuple[int, int], list[str]] | None = None
 
     def __enter__(self) -> Self:
-        """Take the terminal."""
+        """Take over the terminal."""
         import termios
 
         self.modes = termios.tcgetattr(self.handle)
@@ -332,7 +332,7 @@ class Screen:
         self._write(_ENTER)
 
     def _again(self, number: int, _frame: object) -> None:
-        """Draw anew, on a window of another size or one that was away."""
+        """Draw again after the window was resized or the program was suspended."""
         if number == getattr(signal, "SIGCONT", None):
             with suppress(OSError):
                 self._take()
@@ -340,7 +340,7 @@ class Screen:
         self.wake()
 
     def __exit__(self, *error: object) -> None:
-        """Put the terminal back as it was."""
+        """Restore the terminal."""
         import termios
 
         for number, before in self.handlers:
@@ -353,12 +353,12 @@ class Screen:
             os.close(handle)
 
     def wake(self) -> None:
-        """Let whoever waits for a key go on without one."""
+        """End the wait for a key."""
         with suppress(OSError):
             os.write(self.signal, b"!")
 
     def keys(self, seconds: float | None) -> list[str]:
-        """Wait for keys, or until somebody wakes us or the time is over; return those there are."""
+        """Wait for keys, for a call of ``wake``, or for the time to end; return the keys."""
         ready, _, _ = select.select([self.handle, self.waiting], [], [], seconds)
         if self.waiting in ready:
             os.read(self.waiting, 1 << 12)
@@ -374,12 +374,12 @@ class Screen:
         return [key for key in keys_in(self.decoder.decode(data)) if key]
 
     def size(self) -> tuple[int, int]:
-        """Return how many columns and rows there are now."""
+        """Return the present number of columns and rows."""
         found = os.get_terminal_size(self.handle)
         return max(found.columns, 1), max(found.lines, 1)
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw a screen, if it is another than the one that is there."""
+        """Draw a screen, if it differs from the one that is shown."""
         wanted = (self.size(), [*lines])
         if wanted == self.shown:
             return

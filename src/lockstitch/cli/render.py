@@ -1,8 +1,8 @@
-"""What commands print of sessions: names, findings, changes, differences, and JSON.
+"""What commands print about sessions: names, findings, changes, differences, and JSON.
 
-For people one line each in the manner of a linter; a plan is in the future tense, its outcome in
-the past. For programs versioned JSON, always ASCII, so that no id or file name in it can reach a
-terminal as a control sequence.
+For people this is one line each, in the manner of a linter; plans are in the future tense, outcomes
+in the past. For programs it is versioned JSON, always ASCII, so that no id or file name in it can
+reach a terminal as a control sequence.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 JSON_VERSION = 1
-# A store of many sessions: its place alone does not say which one it is.
+# A store holds many sessions, so its name alone does not identify one.
 _FORMATS_OF_MANY = (OWN, "langgraph")
-# Written before changes that are only planned.
+# Printed before changes that are only planned.
 PLANNED = "planned, nothing is changed yet:"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-# Names
+# Names.
 
 
 class SessionName(str):
-    """The name of a session behind that of its target, of which nothing is left to hide."""
+    """The name of a session after the name of its target, already safe to print."""
 
     __slots__ = ()
 
 
 def target_name(target: str) -> str:
-    """Return the name under which a target appears in text."""
+    """Return the name of a target in printed text."""
     if isinstance(target, SessionName):
         return escape_controls(target)
     return "stdin" if target == STDIN else escape_controls(public(target))
 
 
 def session_name(target: str, form: str | None, session: str | None) -> SessionName:
-    """Return the name of a session in text: its target, and its id where a store holds many."""
+    """Return the name of a session in text: its target, and its id if a store holds many."""
     is_one = session is not None and (form in _FORMATS_OF_MANY or may_hold_many(target))
     shown = "stdin" if target == STDIN else public(target)
     return SessionName(f"{shown}:{session}" if is_one else shown)
 
 
 def report_name(report: Report) -> SessionName:
-    """Return the name of a session that was checked."""
+    """Return the name of the session that a report is about."""
     return session_name(report.target, report.format, report.session)
 
 
@@ -73,7 +73,7 @@ def home_folder() -> str:
 
 
 def current_folder() -> str:
-    """Return the folder that the command was started in; empty if it is gone."""
+    """Return the folder in which the command was started; "" if it is gone."""
     try:
         return os.getcwd()  # noqa: PTH109 - start-up time
     except OSError:
@@ -87,7 +87,7 @@ def shorten_path(path: str, home: str) -> str:
     return "~" if path == home else path
 
 
-# Findings
+# Findings.
 
 
 def describe_finding(
@@ -95,7 +95,7 @@ def describe_finding(
 ) -> str:
     """Return place, severity, code and message, then the provider's words and the help.
 
-    It is for stderr unless another ``stream`` is given.
+    It is formatted for stderr unless another ``stream`` is given.
     """
     stream = sys.stderr if stream is None else stream
     code = paint(f"{found.severity} {found.code}", "bold", COLOURS[found.severity], stream=stream)
@@ -115,17 +115,17 @@ def _place_name(target: str, place: str, stream: TextIO | None) -> str:
 
 
 def count_findings(findings: Sequence[Finding]) -> str:
-    """Return the findings counted by kind: ``2 errors and 1 warning``."""
+    """Return the number of findings of each kind: ``2 errors and 1 warning``."""
     return count_kinds({kind: sum(one.severity == kind for one in findings) for kind in COLOURS})
 
 
 def count_kinds(kinds: Mapping[str, int]) -> str:
-    """Return findings that were counted by kind already in words."""
+    """Return the numbers of findings of each kind in words."""
     named = [several(count, kind) for kind in COLOURS if (count := kinds.get(kind, 0))]
     return " and ".join([", ".join(named[:-1]), *named[-1:]] if named[1:] else named)
 
 
-# Changes
+# Changes.
 
 _VERBS = {
     "adjusted": "adjust",
@@ -145,7 +145,7 @@ _VERBS = {
     "shortened": "shorten",
     "split": "split",
 }
-# The engine writes its ledger as of things done: what was done, as what will be.
+# The engine records changes in the past tense: the past form of each verb, and the future form.
 _TENSES = {
     "was": "will be",
     "were": "will be",
@@ -155,17 +155,17 @@ _TENSES = {
     "is now": "will be",
 }
 _PAST = re.compile(rf"\b({'|'.join(_TENSES)})\b")
-# Of changes of one kind, so many are shown; a file may need thousands.
+# How many changes of one kind are shown, since a file may need thousands.
 MOST_ALIKE_CHANGES = 8
 
 
 def in_future_tense(note: str) -> str:
-    """Return the words of a change as of one that is not made yet."""
+    """Return the description of a change that is not made yet."""
     return _PAST.sub(lambda match: _TENSES[match[1]], note)
 
 
 def describe_change(name: str, made: Change, *, is_done: bool = True) -> str:
-    """Return a line for stderr on one change, at the place where it was in the original."""
+    """Return a line for stderr on one change, at its place in the original."""
     action = made.action if is_done else f"will {_VERBS.get(made.action, made.action)}"
     note = made.note if is_done else in_future_tense(made.note)
     code = paint(made.code, "bold", "green", stream=sys.stderr)
@@ -173,7 +173,10 @@ def describe_change(name: str, made: Change, *, is_done: bool = True) -> str:
 
 
 def describe_changes(name: str, made: Sequence[Change], *, is_done: bool) -> Iterator[str]:
-    """Yield a line a change; of many of one kind, the first and how many more there are."""
+    """Yield a line for each change.
+
+    Of many of one kind, the first ones and the number of the others.
+    """
     kinds: dict[tuple[str, str], int] = {}
     for one in made:
         kind = (one.code, one.action)
@@ -188,7 +191,7 @@ def describe_changes(name: str, made: Sequence[Change], *, is_done: bool) -> Ite
 
 
 def describe_steps(made: Iterable[Change]) -> list[str]:
-    """Return what a repair will do, for a person: no codes, and what reads the same once."""
+    """Return what a repair will do, for people: without codes or repeats."""
     counts: dict[str, int] = {}
     for one in made:
         note = in_future_tense(one.note)
@@ -198,19 +201,19 @@ def describe_steps(made: Iterable[Change]) -> list[str]:
 
 
 def describe_quarantined(target: str, kept: Quarantined, where: str = "shown by --json") -> str:
-    """Return a line for stderr on one value that had to leave the list."""
+    """Return a line for stderr on one value that had to be removed from the list."""
     code = paint(kept.code, "bold", "yellow", stream=sys.stderr)
     place = _place_name(target, kept.place, sys.stderr)
     return f"{place}: {code} quarantined: {kept.size} bytes, {where}"
 
 
-# Differences
+# Differences.
 
-# What is shown of a value, and of the line on both sides of it.
+# How much of a value is shown, and of the line on both sides of it.
 _MOST_OF_A_VALUE = 400
 _CONTEXT = 60
 _MOST_PLACES = 3
-# Where a value in JSON begins or ends.
+# The characters at which a value in JSON begins or ends.
 _EDGES = frozenset('":,{}[]')
 _DIFFERENCE_STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=": "bold"}
 
@@ -218,7 +221,7 @@ _DIFFERENCE_STYLES = {"-": "red", "+": "green", "@": "cyan", "^": "yellow", "=":
 def difference_lines(plan: RepairPlan, name: str, width: int | None = None) -> Iterator[str]:
     """Yield the difference record by record: ``-`` as it is, ``+`` as it will be, ``^`` the value.
 
-    Lines that are wider than ``width`` go on in the next one.
+    Lines wider than ``width`` are wrapped.
     """
     context = _CONTEXT if width is None else max(min(_CONTEXT, width // 4), 4)
     for sign, line in _signed_lines(plan, name, context) if plan.changed else ():
@@ -254,7 +257,7 @@ def _signed_lines(plan: RepairPlan, name: str, context: int) -> Iterator[tuple[s
 
 
 def _common_ends(before: str, after: str) -> tuple[int, int]:
-    """Return how many characters two lines have in common at their beginning and at their end."""
+    """Return the length of the common beginning and of the common end of two lines."""
     shorter = min(len(before), len(after))
     start = 0
     while start < shorter and before[start] == after[start]:
@@ -262,7 +265,7 @@ def _common_ends(before: str, after: str) -> tuple[int, int]:
     end = 0
     while end < shorter - start and before[-1 - end] == after[-1 - end]:
         end += 1
-    # the whole value, not only the characters of it that differ
+    # the whole value, not only the characters that differ
     while start and before[start - 1] not in _EDGES:
         start -= 1
     while end and before[len(before) - end] not in _EDGES:
@@ -274,23 +277,23 @@ def _cut(value: str) -> str:
     return value if len(value) <= _MOST_OF_A_VALUE else f"{value[:_MOST_OF_A_VALUE]}…"
 
 
-# JSON
+# JSON.
 
 
 def encode_json(**fields: object) -> bytes:
-    """Return one versioned JSON document, a line of ASCII."""
+    """Return a versioned JSON document on one line of ASCII."""
     plain = msgspec.to_builtins({"version": JSON_VERSION, **fields})
     return json.dumps(plain).encode() + b"\n"
 
 
 def emit_json_line(**fields: object) -> None:
-    """Print one versioned JSON document at once, for a program that waits for it."""
+    """Print a versioned JSON document at once, for a program that waits for it."""
     terminal.emit(encode_json(**fields))
     terminal.flush()
 
 
 def stream_json(sessions: Iterable[dict[str, object]]) -> Iterator[bytes]:
-    """Yield the same of sessions, byte for byte, one at a time: there may be millions."""
+    """Yield the same bytes for many sessions, one at a time, because there may be millions."""
     lead = b'{"version": %d, "sessions": [' % JSON_VERSION
     for fields in sessions:
         yield lead + json.dumps(msgspec.to_builtins(fields)).encode()
@@ -299,7 +302,7 @@ def stream_json(sessions: Iterable[dict[str, object]]) -> Iterator[bytes]:
 
 
 def iso_time(at: int) -> str | None:
-    """Return a time in milliseconds since 1970 as programs read it; None for never."""
+    """Return a time in milliseconds since 1970 in ISO format; None for never."""
     from datetime import UTC, datetime
 
     if not at:
@@ -308,7 +311,7 @@ def iso_time(at: int) -> str | None:
 
 
 def report_fields(checked: Report) -> dict[str, object]:
-    """Return one session of a report."""
+    """Return the fields of one session in a report."""
     fields: dict[str, object] = {
         "target": public(checked.target),
         "format": checked.format,

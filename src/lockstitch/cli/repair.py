@@ -1,4 +1,4 @@
-"""``lockstitch repair``: a broken session repaired in place, with a backup and a way back."""
+"""``lockstitch repair``: repair broken sessions in place, with a backup and an undo."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ if TYPE_CHECKING:
     from lockstitch.formats.repair import RepairPlan
     from lockstitch.rules import Finding
 
-# So many places are named one by one.
+# How many places are named one by one.
 _MOST_BACKUPS = 3
 
 
 class RepairRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options; ``run`` is new for each."""
+    """The options on the command line, by name; ``run`` is new for each."""
 
     targets: list[str]
     yes: bool
@@ -105,7 +105,7 @@ class RepairRequest(Struct, frozen=True):
 
     @property
     def options(self) -> RepairOptions:
-        """How a repair may go about it."""
+        """The options for planning a repair."""
         return RepairOptions(self.strategy, self.lossy, self.force_cleanup, self.notes)
 
 
@@ -128,7 +128,7 @@ def run(request: RepairRequest) -> int:
         )
     targets, part, whole = request.targets, request.shard, None
     if part is not None or any(target.startswith(POSTGRES) for target in targets):
-        # only the database itself can say whose it is
+        # only the database itself can tell whose it is
         are_threads = part is not None and name_threads(targets, request.form, request.session)
         survey_of(request.workers, part, targets, are_threads=are_threads)
         found = (resolve_whole(one, request.form, request.session) for one in targets)
@@ -145,10 +145,10 @@ def run(request: RepairRequest) -> int:
         return _repair_whole(whole, request)
 
 
-# Sessions in files and databases of programs
+# Sessions in files and databases of programs.
 
 
-# A session with the name that a person knows it by, or why there is none under that name.
+# A session with the name that a person knows, or why there is none with that name.
 SessionWork = tuple[str, "Source | LockstitchError"]
 
 
@@ -171,7 +171,7 @@ def _repair_each(work: list[SessionWork], request: RepairRequest) -> int:
             except Exception as error:  # noqa: BLE001 - it is said, and the rest is done
                 done.append((name, _report_failure(name, error)))
     except KeyboardInterrupt:
-        # what was done before it stays in the list
+        # what was done before the failure stays in the list
         is_interrupted = True
         terminal.start_new_line()
     if request.as_json:
@@ -203,7 +203,7 @@ def _has_backup(path: str, run: str) -> bool:
 
 
 def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
-    """Yield the sessions that the targets name, each under the name that a person knows it by."""
+    """Yield the sessions that the targets name, each with the name that a person knows."""
     if not request.targets:
         raise UsageError("nothing to do: name a file, a folder or a session id")
     # a store is repaired only if it was named
@@ -212,7 +212,7 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
         try:
             found = find(target, format=request.form, session=request.session)
         except LockstitchError as error:
-            # of all files of this machine, those of other programs are nobody's business
+            # if the whole machine is searched, files of other programs are ignored
             if not (request.every and isinstance(error, UnknownFormat)):
                 yield target, error
             continue
@@ -227,7 +227,7 @@ def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
 
 
 def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
-    """Check sessions, and return about how many of them a person will be asked."""
+    """Check sessions; return the approximate number that a person will be asked about."""
     count = 0
     harmless = () if request.notes else (NOTE,)
     with ProgressBar("Checking", len(work), "sessions") as advance:
@@ -240,9 +240,9 @@ def _count_questions(work: list[SessionWork], request: RepairRequest) -> int:
 
 
 def _report_failure(name: str, error: Exception) -> Repaired:
-    """Say what stood in the way of one repair."""
+    """Print why one repair failed, and return that as its outcome."""
     if isinstance(error, LockstitchError):
-        # The frames that it came through may hold a cursor, and that holds the database open.
+        # The frames of the traceback may hold a cursor, which keeps the database open.
         failure: LockstitchError = error.with_traceback(None)
         failure.__cause__ = failure.__context__ = None
     elif isinstance(error, OSError):
@@ -258,7 +258,7 @@ def _report_failure(name: str, error: Exception) -> Repaired:
 def _repair_one(
     name: str, source: Source, request: RepairRequest, prompt: RepairPrompt
 ) -> Repaired:
-    """Read, plan, show, ask and write the repair of one session."""
+    """Read, plan, show, confirm and write the repair of one session."""
     options, output = request.options, request.output
     label = render.session_name(name, source.format, source.session)
     with paused_collection():
@@ -292,8 +292,8 @@ def _repair_one(
             show(is_done=True)
             outlook.is_written = True
             return outlook
-        # Asked before anything is shown, so that nothing is shown as done that is then refused;
-        # of a file it is asked again when that is written.
+        # Checked before anything is shown, so that nothing is shown as done and then refused. For a
+        # file it is checked again when the file is written.
         if source.session is not None or not request.yes:
             source.require_closed(session, operations.COPY, is_named=request.session is not None)
         if not request.yes:
@@ -320,9 +320,10 @@ def _repair_one(
 def _show_repaired(
     name: str, done: Repaired, keeps: str, *, is_done: bool, difference: RepairPlan | None = None
 ) -> None:
-    """Print what was done to a session, or what would be, and say which of the two it is.
+    """Print what was done to a session, or what would be done, and which of the two it is.
 
-    ``keeps`` says where what had to go is kept; with a plan, its ``difference`` is shown, too.
+    ``keeps`` says where removed values are kept; with a plan in ``difference``, its difference is
+    shown, too.
     """
     report, shown = done.report, render.target_name(name)
     if report.error is not None:
@@ -363,11 +364,11 @@ def _json_fields(done: Repaired) -> dict[str, Any]:
 
 
 def _say_outcome(done: list[Repaired], request: RepairRequest) -> int:
-    """Print what became of all, how it is undone and how to go on; return the exit status."""
+    """Print the outcome of all, how to undo it and how to go on; return the exit status."""
     repaired = [one for one in done if one.report.error is None]
     kept, here = [one for one in repaired if one.backup], render.current_folder()
     paths = [one.report.target for one in kept]
-    # the folders of all programs are looked up only if they may have to be named
+    # looking up the folders of all programs is slow, so do it only if they may have to be named
     known = searched_folders() if len(paths) > _MOST_BACKUPS else []
     places = undo_places(paths, request.targets, known)
     findings = [found for one in repaired for found in one.report.findings]
@@ -408,9 +409,9 @@ def _say_outcome(done: list[Repaired], request: RepairRequest) -> int:
 
 
 def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[str]:
-    """Return the fewest places to name for an undo of all these files.
+    """Return as few places as possible that name all these files for an undo.
 
-    What a person gave counts first, then the files themselves, then the folders of programs.
+    Places that a person gave come first, then the files themselves, then the folders of programs.
     """
     covered: dict[str, set[str]] = {}
     for place in (*named, *known):
@@ -426,11 +427,11 @@ def undo_places(paths: list[str], named: list[str], known: list[str]) -> list[st
     return files if is_short else roots
 
 
-# Stores and databases of threads
+# Stores and databases of threads.
 
 
 class RepairTally(Struct):
-    """What is counted of repairs as they go by: there may be millions."""
+    """Counts repairs one by one, because there may be millions."""
 
     total: int = 0
     repaired: int = 0
@@ -439,11 +440,11 @@ class RepairTally(Struct):
     due: int = 0
     found: int = 0
     left: dict[str, Finding] = field(default_factory=dict)
-    # the first that were repaired
+    # the first sessions that were repaired
     sessions: list[str] = field(default_factory=list)
 
     def count(self, done: Iterable[Repaired]) -> Iterator[Repaired]:
-        """Pass repairs on, and count them."""
+        """Yield the same repairs, and count them."""
         for one in done:
             self.total += 1
             self.repaired += one.is_written
@@ -451,7 +452,7 @@ class RepairTally(Struct):
             self.went_on += one.went_on
             self.due += any(finding.fixable for finding in one.left)
             self.found += len(one.report.findings)
-            # one of each severity says what the exit status has to be
+            # one finding of each severity is enough for the exit status
             self.left |= {finding.severity: finding for finding in one.left}
             if one.is_written and len(self.sessions) < _MOST_BACKUPS:
                 self.sessions.append(str(one.report.session))

@@ -1,7 +1,7 @@
-"""How ``check`` and ``scan`` print what they find: which findings, in which style, for whom.
+"""How ``check`` and ``scan`` print their findings: which of them, in which style, for whom.
 
-For people as text, for programs as JSON, for code scanners as SARIF 2.1.0, and as the services show
-them that run checks: GitHub's annotations, JUnit's XML.
+Text for people, JSON for programs, SARIF 2.1.0 for code scanners, and the formats of services that
+run checks: GitHub's annotations and JUnit's XML.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ REPORT_OPTIONS = (
     option("--ignore CODES", "Do not report these codes, written as for --select."),
     option("--statistics", "Count the findings by code instead of listing them."),
 )
-# So many findings are listed of a session that differ in nothing but numbers and ids.
+# How many findings of a session are listed that differ only in numbers and ids.
 _MOST_ALIKE_FINDINGS = 10
 _NUMBERED = re.compile(r"\S*\d\S*")
 
 
 class ReportOptions(Struct, frozen=True):
-    """What a command line asks for: a style, and the findings by the beginnings of their codes."""
+    """The options on the command line: a style, and the findings by prefixes of their codes."""
 
     style: str
     select: tuple[str, ...]
@@ -63,7 +63,7 @@ class ReportOptions(Struct, frozen=True):
 
     @classmethod
     def of(cls, asked: Any) -> ReportOptions:
-        """Read the options; raise `UsageError` for a code that is not known, or a contradiction."""
+        """Return the options; raise `UsageError` for an unknown code or a contradiction."""
         style = JSON if asked.as_json else asked.output
         if asked.as_json and asked.output not in (TEXT, JSON):
             raise UsageError(f"--json and --output-format {asked.output} cannot be combined.")
@@ -73,7 +73,7 @@ class ReportOptions(Struct, frozen=True):
         return cls(style, *codes, asked.statistics)
 
     def select_findings(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Yield reports with the findings that are asked for."""
+        """Yield reports with only the selected findings."""
         for report in reports:
             if self.select or self.ignore:
                 wanted = [
@@ -87,9 +87,9 @@ class ReportOptions(Struct, frozen=True):
                 yield report
 
     def emit(self, reports: Iterable[Report], others: Sequence[Report] | None = None) -> bool:
-        """Print reports for a program, or statistics; false if they are to be printed for people.
+        """Print reports for a program, or statistics; return False if people are to read them.
 
-        ``others`` are files of programs that are not known, which ``scan --json`` lists as well.
+        ``others`` are files of unknown programs, which ``scan --json`` lists as well.
         """
         if self.statistics:
             _emit_statistics(reports, self.style)
@@ -152,7 +152,7 @@ def _emit_statistics(reports: Iterable[Report], wanted: str) -> None:
 
 
 def finding_lines(report: Report) -> Iterator[str]:
-    """Return the findings of a session for people; of many that are alike, the first ones."""
+    """Yield the findings of a session for people; of many similar ones, only the first."""
     name = render.report_name(report)
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], Finding] = {}
@@ -172,12 +172,12 @@ def finding_lines(report: Report) -> Iterator[str]:
 
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
-# A place in a file of lines begins with the number of one.
+# A place in a file of lines begins with a line number.
 _LINE = re.compile(r"(\d+)(?:\.|$)")
 
 
 def github_lines(report: Report) -> Iterator[str]:
-    """Return the findings as workflow commands, which GitHub shows beside the file."""
+    """Yield the findings as workflow commands, which GitHub shows beside the file."""
     file = _property(public(report.target))
     if report.error is not None:
         yield f"::error file={file},title=lockstitch::{_data(report.error)}"
@@ -190,7 +190,7 @@ def github_lines(report: Report) -> Iterator[str]:
 
 
 def _data(value: str) -> str:
-    # its own escape comes first; control characters are written out by then
+    # the escape character comes first; control characters have been written out by then
     return escape_controls(value).replace("%", "%25")
 
 
@@ -212,7 +212,7 @@ def encode_junit(reports: Sequence[Report]) -> bytes:
 
 
 def _junit_case(report: Report) -> Iterator[str]:
-    # loads urllib.request and ssl, which nothing else here needs
+    # imported here because it loads urllib.request and ssl, which nothing else needs
     from xml.sax.saxutils import escape, quoteattr
 
     name = quoteattr(render.target_name(render.report_name(report)))

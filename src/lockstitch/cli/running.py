@@ -1,4 +1,4 @@
-"""``lockstitch run``: an agent whose session is repaired first and healed in flight."""
+"""``lockstitch run``: run an agent whose session is repaired first and healed in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lockstitch.launch import KnownCommand
     from lockstitch.sources.source import Source
 
-# So long a request that is under way when the program ends is let finish, in seconds.
+# For how many seconds a request may finish that is in progress when the program ends.
 _GRACE = 5.0
 
 
@@ -72,7 +72,7 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 
 
 def _repair_one(source: Source, *, yes: bool) -> bool:
-    """Show and make the repair of a session; whether there was anything to say about it."""
+    """Show a session's repair and make it; return whether there was anything to say about it."""
     from lockstitch.sources import operations
     from lockstitch.sources.own_stores import may_hold_many
     from lockstitch.sources.source import pasted
@@ -114,7 +114,7 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
 def _behind_proxy(
     known: KnownCommand | None, words: list[str], upstream: str | None, record: str | None
 ) -> int:
-    """Run a program that is led to a proxy, and say at its end what the proxy did."""
+    """Run a program that is led to a proxy; afterwards print what the proxy did."""
     from tempfile import TemporaryDirectory
 
     from lockstitch.launch import processes
@@ -138,7 +138,7 @@ def _behind_proxy(
                 Path(folder, name).write_text(content.replace(launch.HERE, proxy.url), "utf-8")
             status = processes.run_program(led, {**os.environ, **more})
         done = proxy.activity()
-    # only now, since the program has left the terminal
+    # only now, because the program has left the terminal
     if done.repaired:
         codes = ", ".join(f"{code}={count}" for code, count in sorted(done.repaired.items()))
         terminal.note(f"Healed {several(done.requests, 'request')} on the way: {codes}.")

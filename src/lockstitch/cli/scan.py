@@ -1,7 +1,7 @@
 """``lockstitch scan``: every agent session of this machine, and what is wrong with it.
 
-Many files are checked at once on all cores. What is found is shown at a glance: a table by project,
-and each session that needs a look in words.
+Many files are checked at once, on all cores. The result is a table by project, and a description of
+each session that needs a look.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from multiprocessing.pool import Pool
 
-# So many files of programs that are not known are named where nobody asked for all of them.
+# How many files of unknown programs are named, unless somebody asked for all of them.
 _NAMED = 5
 # Below this many bytes in all, starting other processes costs more than it saves.
 WORTH_WORKERS = 32 << 20
 _HEADS = ("program", "project", "sessions", "broken", "warnings", "last used", "size")
 _ABSENT = "no such file or folder"
-# A part of a file: which one, of how many.
+# A part of a file: its number, and the number of parts.
 FilePart = tuple[str, int, int]
 
 
 class ScanRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options."""
+    """The options on the command line, by name."""
 
     paths: list[str]
     workers: int | None
@@ -95,7 +95,7 @@ def run(request: ScanRequest) -> int:
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
-        # Most of such a database is older checkpoints, of which a scan reads none.
+        # Most of such a database is older checkpoints, which a scan does not read.
         survey = structs.replace(survey, search=False)
 
         def scan_everything() -> Iterator[Report]:
@@ -106,7 +106,7 @@ def run(request: ScanRequest) -> int:
             for url in stores:
                 yield from operations.scan_server(url, survey)
 
-        # printed as they come, since a database may hold millions; the table comes last
+        # printed as they come, because a database may hold millions; the table comes last
         reports = totals.count(options.select_findings(scan_everything()))
         if not options.emit(reports):
             titles, now, width = Summaries(), time.time(), terminal.width()
@@ -129,7 +129,7 @@ def run(request: ScanRequest) -> int:
             say_nothing_found()
         hint = _print_overview(found, totals, named, every=request.every)
         _say_unknown(others, named, every=request.every)
-    # a file that was named is asked about; those that only lie in a folder are not
+    # a file that was named is reported; one that only lies in a folder is not
     declined = any(report.target in named for report in others)
     status = totals.say(failed=bool(missing) or declined)
     if hint:
@@ -137,11 +137,11 @@ def run(request: ScanRequest) -> int:
     return status
 
 
-# Files
+# Files.
 
 
 def file_size(path: str) -> int:
-    """Return the size of a file; 0 if nobody can say."""
+    """Return the size of a file; 0 if it is unknown."""
     try:
         return os.stat(path).st_size  # noqa: PTH116 - there may be 100 000 of them
     except OSError:
@@ -149,7 +149,7 @@ def file_size(path: str) -> int:
 
 
 def count_parts(path: str) -> int:
-    """Return into how many parts a file is divided: many, for a large database."""
+    """Return the number of parts that a file is divided into: many, for a large database."""
     is_large = path.endswith(DATABASES) and file_size(path) >= WORTH_WORKERS
     return 4 * count_cores() if is_large else 1
 
@@ -157,7 +157,7 @@ def count_parts(path: str) -> int:
 def scan_file(path: str, *part: int) -> list[Report]:
     """Check the sessions of one file, or of a part of it.
 
-    A failure of our own is said and does not end the scan.
+    An internal error is reported and does not end the scan.
     """
     try:
         return operations.scan_file(path, *part)
@@ -176,8 +176,8 @@ def start_workers(workers: int) -> Pool:
 
     if not hasattr(signal, "pthread_sigmask"):
         return get_context("spawn").Pool(workers)
-    # What is blocked while a process is started stays blocked in it; here, a Ctrl-C that comes
-    # meanwhile is only late.
+    # Signals that are blocked while a process is started stay blocked in it; here this only delays
+    # a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return get_context("spawn").Pool(workers)
@@ -186,7 +186,7 @@ def start_workers(workers: int) -> Pool:
 
 
 def _scan_files(files: Sequence[str], workers: int | None) -> Iterator[Report]:
-    """Check all files, the largest first so that no core waits for one at the end."""
+    """Check all files, the largest first, so that no core waits for a large one at the end."""
     order = [
         (path, part, parts)
         for path in sorted(files, key=file_size, reverse=True)
@@ -214,7 +214,7 @@ def _with_progress(order: Sequence[FilePart], reports: Iterable[list[Report]]) -
 
 
 class BackgroundChecks:
-    """Checks that go on while a person looks at a list; ``wake`` is called when some are done."""
+    """Checks that run while a person looks at a list; ``wake`` is called when some are done."""
 
     def __init__(self, files: Sequence[str], wake: Callable[[], object]) -> None:
         from queue import SimpleQueue
@@ -226,7 +226,7 @@ class BackgroundChecks:
         if sum(map(file_size, files)) >= WORTH_WORKERS:
             self.pool = start_workers(max(count_cores() - 1, 1))
             for path in files:
-                # the newest first, one by one: a person looks at those
+                # the newest first, one by one, because a person looks at those
                 self.pool.apply_async(scan_file, (path,), callback=self._checked)
             return
 
@@ -243,21 +243,21 @@ class BackgroundChecks:
         self.wake()
 
     def reports(self) -> list[Report]:
-        """Return what was checked since the last time."""
+        """Return the reports since the last time."""
         found: list[Report] = []
         while not self.done.empty():
             found += self.done.get()
         return found
 
     def close(self) -> None:
-        """Stop; what was not checked stays so."""
+        """Stop; the remaining sessions stay unchecked."""
         self.is_over = True
         if self.pool is not None:
             self.pool.terminate()
             self.pool.join()
 
 
-# What was found
+# What was found.
 
 
 class ProjectRow(Struct):
@@ -273,14 +273,14 @@ class ProjectRow(Struct):
 
 
 class ScanTotals(Struct):
-    """What is counted of reports as they go by: the table, and how many are in which state."""
+    """Counts of reports as they come: the table, and how many are in each state."""
 
     table: dict[tuple[str, str], ProjectRow] = field(default_factory=dict)
     states: dict[str, int] = field(default_factory=dict)
     noted: int = 0
 
     def count(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Pass reports on, and count them."""
+        """Yield the same reports, and count them."""
         for report in reports:
             target, (level, _) = report.target, state_in_words(report)
             folder = target if is_postgres(target) else os.path.dirname(target)  # noqa: PTH120
@@ -296,11 +296,11 @@ class ScanTotals(Struct):
             yield report
 
     def sorted(self) -> list[ProjectRow]:
-        """Return the table: by program and project, the last used first."""
+        """Return the table, by program and project, the last used first."""
         return sorted(self.table.values(), key=lambda row: (row.program, -row.updated))
 
     def say(self, *, failed: bool = False) -> int:
-        """Print how many there are, and return the exit status."""
+        """Print the counts; return the exit status."""
         count = sum(self.states.values())
         broken, warned, unreadable = map(self.states.get, (BROKEN, WARNINGS, UNREADABLE), (0, 0, 0))
         if count:
@@ -318,9 +318,9 @@ class ScanTotals(Struct):
 def _print_overview(
     found: Sequence[Report], totals: ScanTotals, named: Sequence[str], *, every: bool
 ) -> str:
-    """Print the table, and below it each session that needs a look, the one used last first.
+    """Print the table, and below it each session that needs a look, the last used first.
 
-    Return what to type next, for the end.
+    Returns what to type next, to be printed at the end.
     """
     if not found:
         return ""
@@ -340,7 +340,7 @@ def _print_overview(
 
 
 def say_nothing_found() -> None:
-    """Print that there are no sessions, and where they were looked for."""
+    """Print that there are no sessions, and where they were searched for."""
     terminal.note("No sessions were found. Lockstitch looked in:")
     for place in searched_folders():
         terminal.note(f"  {shorten_path(place, home_folder())}")
@@ -348,7 +348,7 @@ def say_nothing_found() -> None:
 
 
 def repair_command(one: SessionSummary, short: Mapping[Key, str]) -> str:
-    """Return the command that repairs a session, to be pasted; empty if none does."""
+    """Return a command to paste that repairs a session; "" if none can."""
     if one.level in (HEALTHY, UNREADABLE):
         return ""
     if one.key in short:
@@ -359,7 +359,7 @@ def repair_command(one: SessionSummary, short: Mapping[Key, str]) -> str:
 
 
 def entry_lines(one: SessionSummary, now: float, width: int, command: str) -> Iterator[str]:
-    """Return the lines of one session: which one it is, what is wrong, and what to type next."""
+    """Yield the lines of one session: which one it is, what is wrong, and what to type next."""
     level = f"{one.level:<{len(UNREADABLE)}} "
     age = one.age(now)
     room = max(width - len(level) - text_width(age) - 2, 8)
@@ -379,7 +379,7 @@ def entry_lines(one: SessionSummary, now: float, width: int, command: str) -> It
 
 
 def table_lines(found: Sequence[ProjectRow], width: int, own: str) -> Iterator[str]:
-    """Return the table, in the columns there are: projects are cut, or rows become two lines."""
+    """Yield the table in the available width: projects are cut, or a row becomes two lines."""
     now = time.time()
     lines = [_HEADS, *(_table_cells(row, now, own) for row in found)]
     if width < WIDE:
@@ -409,7 +409,7 @@ def _table_cells(row: ProjectRow, now: float, own: str) -> tuple[str, ...]:
 
 
 def _say_unknown(others: Sequence[Report], named: Sequence[str], *, every: bool) -> None:
-    """Print which files are of programs that are not known: all, or the first of many."""
+    """Print which files belong to unknown programs: all of them, or the first of many."""
     shown = others if every else [one for one in others if one.target in named] or others[:_NAMED]
     for report in shown:
         terminal.note(

@@ -1,4 +1,4 @@
-"""``lockstitch search``: sessions by what was said in them."""
+"""``lockstitch search``: find sessions by what was said in them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Found = tuple[str, str, "Match"]
 
 
 def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> int:
-    """Search, print what was found as it is found, and return the exit status."""
+    """Search, print matches as they are found, and return the exit status."""
     if not words:
         raise UsageError('name the words to look for: lockstitch search "failing test" [TARGET]...')
     failures: list[tuple[str, str]] = []
@@ -60,7 +60,7 @@ def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> 
 def _search_all(
     words: str, targets: list[str], session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
-    """Find matches in all targets; what cannot be read is noted and does not end the search."""
+    """Yield matches in all targets; targets that cannot be read are added to ``failures``."""
     wanted, given = SearchWords(words), targets or list(session_paths())
     with ProgressBar("Searching", len(given), "files") as advance:
         for target in given:
@@ -76,7 +76,7 @@ def _search_all(
                 for store in stores:
                     yield from _search_store(store, words, session, failures)
             except UnknownFormat as error:
-                # files of others that lie in the known places are nobody's business
+                # files of other programs in the known folders are ignored
                 if targets:
                     failures.append((target, error.message))
             except LockstitchError as error:
@@ -87,7 +87,10 @@ def _search_all(
 def _search_store(
     store: str, words: str, session: str | None, failures: list[tuple[str, str]]
 ) -> Iterator[Found]:
-    """Find matches in a Lockstitch store; damage in one does not end the search in others."""
+    """Yield matches in a Lockstitch store.
+
+    Damage in one store does not end the search in others.
+    """
     from lockstitch import stored
 
     try:
@@ -98,7 +101,7 @@ def _search_store(
 
 
 def _print(found: Iterator[Found], most: int) -> None:
-    """Print what was found: below the name of its session for a person, else a line each."""
+    """Print matches: for people below the name of their session, otherwise one on each line."""
     titles = listing.Summaries()
     is_grouped = sys.stdout is not None and sys.stdout.isatty()
     count = 0
@@ -120,7 +123,7 @@ def _print(found: Iterator[Found], most: int) -> None:
 
 
 def _head(titles: listing.Summaries, target: str, form: str, session: str) -> Iterator[str]:
-    """Yield the lines that say which session a match is in, and where that is."""
+    """Yield the lines that say which session a match is in, and where that session is."""
     try:
         updated = os.stat(target).st_mtime  # noqa: PTH116 - start-up time
     except OSError:

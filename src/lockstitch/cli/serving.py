@@ -1,7 +1,7 @@
-"""``lockstitch provider``, ``proxy``, ``ui`` and ``watch``: what runs until it is interrupted.
+"""``lockstitch provider``, ``proxy``, ``ui`` and ``watch``: commands that run until interrupted.
 
 A strict provider on this machine; a proxy that heals requests between any client and its provider;
-the sessions of this machine, or of a store, on a page in the browser; and sessions checked while
+the sessions of this machine, or of a store, on a page in the browser; and checks of sessions while
 their programs write them.
 """
 
@@ -74,7 +74,7 @@ def run_provider(  # noqa: PLR0913 - one argument an option
 
 
 def announce(url: str) -> None:
-    """Print where a server listens, with the variables that lead the vendors' clients there."""
+    """Print where a server listens, and the variables that lead the vendors' clients there."""
     from lockstitch.provider import addresses
 
     named = " ".join(f"{name}={value}" for name, value in addresses(url).items())
@@ -87,13 +87,13 @@ def print_url(url: str) -> None:
 
 
 def print_request(entry: object) -> None:
-    """Print what became of a request, for programs."""
+    """Print the outcome of a request, for programs."""
     render.emit_json_line(request=entry)
 
 
 def _log_request(entry: RequestEntry) -> None:
     codes = "".join(f" {found.code} at {found.place};" for found in entry.findings).rstrip(";")
-    path = terminal.escape_controls(entry.path)  # the model's name in it is the client's
+    path = terminal.escape_controls(entry.path)  # the model's name is text from the client
     said = f"{entry.number} {path} {entry.status} {entry.outcome}"
     colour = "green" if entry.outcome == "accepted" else "red"
     fault = f"; fault: {entry.fault}" if entry.fault else ""
@@ -188,7 +188,7 @@ def run_proxy(  # noqa: PLR0913 - one keyword an option
 
 
 def _connect(settings: Settings) -> Connect | None:
-    """Return what opens the recorder, if there is to be one."""
+    """Return a function that opens the recorder; None if nothing is recorded."""
     from lockstitch.proxy.server import recorder_at
 
     return recorder_at(settings.record) if settings.record else None
@@ -312,7 +312,8 @@ def run_ui(*, target: str | None, port: int | None, no_browser: bool, as_json: b
 def _open_browser(address: str, stack: ExitStack) -> None:
     """Open the browser with a file that only this user can read and that leads to the address.
 
-    The address itself would be seen by everybody who can list the processes of this machine.
+    As an argument, the address would be visible to everybody who can list the processes of this
+    machine.
     """
     import tempfile
     import webbrowser
@@ -377,7 +378,7 @@ def run_watch(  # noqa: PLR0913 - one keyword an option
     command: str | None,
     as_json: bool,
 ) -> int:
-    """Watch until somebody ends it, and return the exit status."""
+    """Watch until interrupted, and return the exit status."""
     from lockstitch import watch
     from lockstitch.watch import changes
 

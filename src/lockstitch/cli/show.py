@@ -1,4 +1,4 @@
-"""``lockstitch show``: a stored session for a person to read, with the broken places marked."""
+"""``lockstitch show``: a stored session for people to read, with the broken places marked."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lockstitch.transcript.messages import Marks, ShownPart
 
 
-# How many rows of each are shown before the rest is only counted.
+# How many rows of each text are shown before the rest is only counted.
 _OF_TEXT, _OF_A_NOTE, _OF_AN_OUTPUT, _OF_AN_ARGUMENT = 40, 8, 8, 6
 _MOST_ARGUMENTS = 20
 _TEXT_BLOCK, _CALL_BLOCK = "text", "call"
@@ -70,7 +70,7 @@ ASCII = Glyphs(">", ",-", "|", "`-", "x", "...", "-")
 
 
 class TerminalLayout:
-    """Lays the parts of a transcript out, one row at a time."""
+    """Lays out the parts of a transcript, one row at a time."""
 
     def __init__(self, width: int, full: bool, stream: TextIO | None) -> None:
         self.width = max(width, 20)
@@ -80,12 +80,12 @@ class TerminalLayout:
         self.last = ""
 
     def rows(self, parts: Iterable[ShownPart]) -> Iterator[str]:
-        """Yield the rows of parts as they come, with an empty one between blocks."""
+        """Yield the rows of parts as they come, with an empty row between blocks."""
         for part in parts:
             kind = part["kind"]
             if kind not in ("answer", "mark"):
                 block = _CALL_BLOCK if kind in ("call", "result") else _TEXT_BLOCK
-                # calls stand close together
+                # no empty row between calls
                 if self.last and not self.last == block == _CALL_BLOCK:
                     yield ""
                 self.last = block
@@ -114,13 +114,13 @@ class TerminalLayout:
                 yield from self._mark(part["found"], part["indent"])
 
     def _paint(self, text: str, *styles: str) -> str:
-        """Paint a harmless text for this page's stream."""
+        """Paint a safe text for this page's stream."""
         return paint(text, *styles, stream=self.stream) if styles and text else text
 
     def _block(
         self, text: str, limit: int, indent: str, *styles: str, first: str = "", prose: bool = True
     ) -> Iterator[str]:
-        """Yield a text behind an indent; ``first`` takes the place of the first one."""
+        """Yield an indented text; ``first`` replaces the first indent."""
         most = None if self.full else limit
         room = max(1, self.width - len(indent))
         lead = first or indent
@@ -129,7 +129,7 @@ class TerminalLayout:
             lead = indent
 
     def _said(self, text: str, role: str) -> Iterator[str]:
-        """Yield words: a prompt with its mark, the model's plain, others with who said them."""
+        """Yield words: a prompt with its mark, the model's plain, others with their speaker."""
         if role == USER:
             mark = self._paint(self.glyphs.prompt, "bold", "cyan")
             yield from self._block(text, _OF_TEXT, "  ", first=f"{mark} ")
@@ -139,7 +139,7 @@ class TerminalLayout:
             yield from self._block(f"[{role}] {text}", _OF_A_NOTE, "", "dim")
 
     def _call(self, part: ShownPart) -> Iterator[str]:
-        """Open a call: in one row if it fits, else an argument a row."""
+        """Yield a call: in one row if it fits, else with one argument in each row."""
         head, name, arguments = self.glyphs.top, escape_controls(part["tool"]), part["arguments"]
         by = part.get("by", "")
         by = f"{'  ' if by.startswith('attempt') else ' '}{by}" if by else ""
@@ -151,7 +151,7 @@ class TerminalLayout:
         yield from self._arguments(arguments)
 
     def _in_line(self, arguments: dict[str, Any] | str, room: int) -> str | None:
-        """Return arguments in one row, None if they take more room."""
+        """Return arguments in one row, None if they do not fit."""
         if room < 0:
             return None
         if isinstance(arguments, str):
@@ -187,12 +187,12 @@ class TerminalLayout:
                 yield f"{side}{name}: {escape_controls(text.expandtabs(4))}"
 
     def _result(self, part: ShownPart) -> Iterator[str]:
-        """Yield what came back, its measure and its first rows, or what is known instead."""
+        """Yield a result's size and first rows, or else what is known instead."""
         title, state, broken = escape_controls(part["title"]), part["state"], part.get("broken")
         if part.get("failed"):
             title = title.replace("result", "error result", 1)
         if broken is not None:
-            # the mark of something broken, and the code if one was found
+            # the mark for something broken, and the code if there is a finding
             mark = f"{self.glyphs.cross} {escape_controls(broken)}".rstrip()
             title = f"{self._paint(mark, 'bold', 'red')} {title}"
         if state == "open":
@@ -214,7 +214,7 @@ class TerminalLayout:
             yield from self._block(picture, 2, "     ", prose=False)
 
     def _mark(self, found: Finding, indent: str) -> Iterator[str]:
-        """Mark a broken place: the code, what is wrong, and where."""
+        """Yield the mark of a broken place: the code, what is wrong, and where."""
         self.last = self.last or _TEXT_BLOCK
         colour = COLOURS.get(found.severity, "red")
         mark = self._paint(f"{self.glyphs.cross} {escape_controls(found.code)}", "bold", colour)
@@ -233,21 +233,21 @@ def message_lines(  # noqa: PLR0913 - two by keyword
     full: bool = False,
     stream: TextIO | None = None,
 ) -> Iterator[str]:
-    """Yield a history line by line, as it is asked for.
+    """Yield a history line by line, on demand.
 
-    ``marks`` maps places in the list to what was found there; ``chosen`` are the messages to show
-    (see `last_turns` and `turns_around`), all unless given. Long texts are shortened unless
-    ``full``. Colours and box characters are those that ``stream`` (stdout unless given) can show.
+    ``marks`` maps places in the list to their findings. ``chosen`` are the messages to show (see
+    `last_turns` and `turns_around`), by default all. Long texts are shortened unless ``full``.
+    Colours and box characters are chosen for ``stream``, by default stdout.
     """
     parts = MessageTranscript(messages, dialect, marks).lines(chosen)
     yield from TerminalLayout(width, full, stream).rows(parts)
 
 
-# The command
+# The command.
 
 
 class ShowRequest(Struct, frozen=True):
-    """What the command line asks for, by the names of its options."""
+    """The options on the command line, by name."""
 
     target: str | None
     last: int | None
@@ -300,7 +300,7 @@ def run(request: ShowRequest) -> int:
 def _head_lines(
     stored: Opened, findings: list[Finding], marks: dict[str, list[Finding]]
 ) -> Iterator[str]:
-    """Yield what is wrong outside of the messages themselves."""
+    """Yield the findings outside the messages themselves."""
     report = operations.describe(stored)
     name, dialect = render.report_name(report), str(report.dialect)
     shown = {found.code for group in marks.values() for found in group}
@@ -315,7 +315,7 @@ def _head_lines(
 
 
 def _message_at(stored: Opened, text: str) -> int:
-    """Return the message at a place: of the file, or of the list."""
+    """Return the number of the message at a place, which is one in the file or in the list."""
     place = Place.parse(text)
     if place.message is not None:
         return place.message
@@ -345,7 +345,7 @@ def dropped_lines(stored: Opened, width: int, *, full: bool = False) -> Iterator
 
 
 def _show_journal(target: str, session: str | None, width: int, request: ShowRequest) -> int:
-    """Show a session of a Lockstitch store, every call with what became of it."""
+    """Show a session of a Lockstitch store, with the outcome of every call."""
     from lockstitch import stored
 
     with naming_target(target):

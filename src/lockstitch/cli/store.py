@@ -1,7 +1,8 @@
-"""Commands for Lockstitch stores: back to earlier places of a session, and out for good.
+"""Commands for Lockstitch stores: rewind, fork, checkpoints, retain, delete and vacuum.
 
-``lockstitch rewind`` goes on from a place, ``fork`` makes a new session of it, and ``checkpoints``
-lists them; none of these deletes anything. ``retain``, ``delete`` and ``vacuum`` do.
+``rewind`` continues a session from an earlier place, ``fork`` makes a new session from there, and
+``checkpoints`` lists these places; none of the three deletes anything. ``retain``, ``delete`` and
+``vacuum`` do.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
 
 
 def parse_place(word: str) -> int | str:
-    """Return a record by its number, or a checkpoint by its label."""
+    """Return a record's number, or a checkpoint's label."""
     return int(word) if is_index(word) else word
 
 
@@ -214,7 +215,7 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Show what would go, ask, remove it, and return the exit status."""
+    """Show what would be deleted, ask, delete it, and return the exit status."""
     target = require_store(target)
     if audit:
         return _print_audit(target, as_json=as_json)
@@ -258,7 +259,7 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
 
 
 def _describe(session: str, title: str, records: int, changed: int) -> str:
-    """Return which session goes, and how large and old it is."""
+    """Return which session would be deleted, and how large and old it is."""
     titled = f" ({terminal.escape_controls(title)})" if title else ""
     when = f", changed {utc_time(changed)} UTC" if changed else ""
     return f"{render.target_name(session)}{titled}: {several(records, 'record')}{when}"

@@ -1,4 +1,4 @@
-"""What a person names on the command line: sessions, stores, and threads of LangGraph's."""
+"""Targets on the command line: sessions, stores, and LangGraph's threads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SHOWN = 4
 
 
 def is_own_store(target: str | None, form: str | None) -> bool:
-    """Whether a target is a Lockstitch store, a folder of one, or a session's file."""
+    """Whether a target is a Lockstitch store: its address, its folder, or a session's file."""
     if target is None:
         return False
     if form is None and os.path.isdir(target):  # noqa: PTH112 - start-up time
@@ -61,18 +61,18 @@ def is_own_store(target: str | None, form: str | None) -> bool:
 
 @contextmanager
 def naming_target(target: str) -> Iterator[None]:
-    """Put the target's name before what an error says of it."""
+    """Add the target's name to errors raised in the block."""
     try:
         yield
     except LockstitchError as error:
-        # An error about another store, such as the one that is copied to, keeps the name of that.
+        # An error about another store, such as the one to copy to, keeps the name of that store.
         if error.target is None or is_same_store(error.target, target):
             error.about(public(target))
         raise
 
 
 def require_own_session(target: str | None) -> str:
-    """Return a target that is a Lockstitch store; raise with a hint for another program's."""
+    """Return a target that is a Lockstitch store; raise an error with a hint for other programs."""
     if target is None:
         raise UsageError("nothing to read: name the address of a store, such as sqlite:///agent.db")
     return require_store(
@@ -84,7 +84,7 @@ def require_own_session(target: str | None) -> str:
 
 
 def require_store(target: str | None, purpose: str = "this command needs") -> str:
-    """Return a target that is a Lockstitch store, for a command that looks after those."""
+    """Return a target that is a Lockstitch store, for a command that works only on those."""
     if target is None:
         raise UsageError("name the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
@@ -98,10 +98,10 @@ def require_store(target: str | None, purpose: str = "this command needs") -> st
 def write_copy(
     output: str, data: bytes | None, target: str | None, path: str = "", *, force: bool = False
 ) -> None:
-    """Write a copy of what a target means, or without data only make sure that it may be written.
+    """Write a copy of a target's content; without data, only check that this is allowed.
 
-    Never over what is read (``path`` is its file, where that is not the target itself), and over
-    another file only by force.
+    The copy never replaces the input (``path`` is its file, if that is not the target itself), and
+    replaces another file only with ``force``.
     """
     sources: list[str | int] = [0]
     if target is not None and target != STDIN:
@@ -133,9 +133,9 @@ def _files_of(target: str) -> list[str | int]:
 def find_sessions(
     target: str, form: str | None, session: str | None, *, is_list: bool = False
 ) -> list[Source]:
-    """Return the sessions that a target names, or the one list that it is, as far as one can tell.
+    """Return the sessions that a target names, or the one list that it is, as far as can be told.
 
-    ``is_list`` says that a person called it one.
+    ``is_list`` says that a person called it a list.
     """
     if is_list or target == STDIN or (form is None and _starts_as_list(target)):
         return [_list_source(target)]
@@ -145,7 +145,7 @@ def find_sessions(
         is_file = os.path.isfile(target)  # noqa: PTH113 - start-up time
         is_base = target.endswith(DATABASES)
         is_base = is_base or _read_head(target, 16).startswith((MAGIC, ZSTD_MAGIC))
-        # what looks like nothing is read once more, by who can say where it stops being JSON
+        # an unrecognizable file is read as a list, which reports where it stops being JSON
         if form is None and is_file and not is_base and not error.likeness:
             return [_list_source(target)]
         raise
@@ -158,12 +158,12 @@ def _list_source(target: str) -> Source:
 
 
 def _starts_as_list(target: str) -> bool:
-    """Whether a file is one JSON list, as against lines of which the first happens to be one."""
+    """Whether a file is one JSON list, and not lines of which the first happens to be a list."""
     start = _read_head(target, 4096).lstrip()
     first, newline, rest = start.partition(b"\n")
     if not start.startswith(b"[") or (newline and rest.strip() and _is_whole(first)):
         return False
-    # Whole records on later lines are a session's whose first line is damaged, if not a list's.
+    # Complete records on later lines belong to a session whose first line is damaged, or to a list.
     has_records = any(line[:1] == b"{" and _is_whole(line) for line in rest.split(b"\n"))
     return not has_records or _is_whole(read_file(target))
 
@@ -186,7 +186,7 @@ def _is_whole(line: bytes) -> bool:
 def last_used_session(target: str | None, session: str | None) -> tuple[str, str | None]:
     """Return the target and the id of the session that was used last, for ``--last``.
 
-    One of the present folder counts first, then any of this machine.
+    Sessions of the current folder come first, then any of this machine.
     """
     from lockstitch.sources import listing
 
@@ -236,13 +236,13 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     return found[0]
 
 
-# Many sessions
+# Many sessions.
 
 
 def survey_of(
     workers: int | None, part: tuple[int, int] | None, targets: Sequence[str], *, are_threads: bool
 ) -> Survey:
-    """Return how the sessions of stores and databases are gone through, with a progress bar."""
+    """Return options for going through stores and databases, with a progress bar."""
     if part is not None and not (targets and are_threads):
         raise UsageError(
             "--shard divides the threads of a PostgreSQL database with LangGraph's checkpoints: "
@@ -252,5 +252,5 @@ def survey_of(
 
 
 def name_threads(targets: Sequence[str], form: str | None, session: str | None) -> bool:
-    """Whether all targets are databases of threads, and none of these is named."""
+    """Whether all targets are databases of threads, and no single thread is named."""
     return session is None and all(classify(one, form) == THREADS for one in targets)

@@ -1,6 +1,7 @@
-"""The only door to stdout and stderr: order, colours, safe text, questions, pagers, progress.
+"""All output and input of the terminal: order, colours, safe text, questions, pagers, progress.
 
-Whatever comes from a file or a name is written so that a terminal cannot obey it.
+Everything else prints through this module. Text from a file or a name is written so that a terminal
+cannot interpret it.
 """
 
 from __future__ import annotations
@@ -27,39 +28,39 @@ if TYPE_CHECKING:
 CLEAN, FINDINGS, FAILED, INTERRUPTED = 0, 1, 2, 130
 STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
-# What could move the cursor, reorder the line, hide, or not be encoded at all: control
+# Characters that could move the cursor, reorder the line, hide, or not be encoded at all: control
 # characters, line separators, bidirectional and invisible marks, lone surrogates.
 _HIDDEN = (
     "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
 _UNSAFE = re.compile(f"[\x00-\x1f{_HIDDEN}]")
-# A whole line: besides, it may have our own colours, and go on below as findings do.
+# A whole line may also have our own colours, and contain line breaks, as findings do.
 _STYLE = "\x1b\\[(?:0|(?:[12]|3[1236])(?:;(?:[12]|3[1236]))*)m"
 _UNSAFE_IN_LINE = re.compile(f"({_STYLE}|\n(?:{_STYLE})?  = )|[\x00-\x1f{_HIDDEN}]")
-# JSON has line breaks and tabs between its values only.
+# In JSON, line breaks and tabs only occur between values.
 _IN_JSON = re.compile(f"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f{_HIDDEN}]")
 
 
-# Safe text
+# Safe text.
 
 
 def escape_controls(text: str) -> str:
-    """Return text from a file or its name, with all that a terminal might obey written out."""
+    """Return text from a file or its name, with all control characters written out."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def escape_line(text: str) -> str:
-    """Return a line of output with everything but our own colours written out."""
+    """Return a line of output in which everything but our own colours is written out."""
     return _UNSAFE_IN_LINE.sub(lambda match: match[1] or escape_controls(match[0]), text)
 
 
 def escape_json(data: bytes) -> bytes:
-    """Return a JSON document that means the same, with what a terminal might obey escaped."""
+    """Return a JSON document of the same meaning, with control characters escaped."""
     import json
 
     def escape(match: re.Match[str]) -> str:
-        if match[0] == "\r":  # alone it is a line break between values
+        if match[0] == "\r":  # a line break by itself stands between values
             return "\n"
         units = match[0].encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
@@ -67,11 +68,11 @@ def escape_json(data: bytes) -> bytes:
     return _IN_JSON.sub(escape, data.decode(json.detect_encoding(data), "surrogatepass")).encode()
 
 
-# State of the streams
+# State of the streams.
 
 
 class _OutputState(Struct):
-    """How this command line wants its output, and what was written of it so far."""
+    """How this command line wants its output, and what was written so far."""
 
     quiet: bool = False
     verbose: bool = False
@@ -85,33 +86,33 @@ _state = _OutputState()
 
 
 def configure(quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
-    """Begin a command line: how much is said, and whether in colours."""
+    """Set the verbosity and the use of colours for a command line."""
     global _state  # noqa: PLW0603 - the streams are those of the process, too
     _state = _OutputState(quiet, verbose, color)
 
 
 def is_verbose() -> bool:
-    """Whether nothing shall be left out."""
+    """Whether to leave nothing out."""
     return _state.verbose
 
 
 def has_emitted() -> bool:
-    """Whether anything of a result has been written."""
+    """Whether any part of a result has been written."""
     return _state.emitted
 
 
 def remember_done(done: str) -> None:
-    """Remember in a sentence what this command has changed so far, for one that is interrupted."""
+    """Remember a sentence on what this command has changed so far, in case it is interrupted."""
     _state.done = done
 
 
 def done_so_far() -> list[str]:
-    """Return what an interrupted command has changed already; nothing if it did not say."""
+    """Return what an interrupted command has changed already; empty if it did not say."""
     return [_state.done] if _state.done else []
 
 
 def shows_colour(stream: TextIO | None) -> bool:
-    """Whether colours may be written: as --color says, else the environment, else on a terminal."""
+    """Whether to write colours, according to --color, the environment, or else the terminal."""
     if stream is None or _state.color != "auto":
         return stream is not None and _state.color == "always"
     if os.environ.get("NO_COLOR"):
@@ -129,7 +130,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def can_encode(text: str, stream: TextIO | None) -> bool:
-    """Whether characters that are not letters can be written; a stream without encoding has all."""
+    """Whether a stream can write characters other than letters; one without encoding can."""
     try:
         text.encode(getattr(stream, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
@@ -138,7 +139,7 @@ def can_encode(text: str, stream: TextIO | None) -> bool:
 
 
 def width() -> int:
-    """Return how many columns a line may have: those of the terminal, 80 where there is none."""
+    """Return the number of columns of a line: those of the terminal, or 80."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -149,29 +150,29 @@ def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{';'.join(STYLES[style] for style in styles)}m{text}\x1b[0m"
 
 
-# Writing
+# Writing.
 
 
 def emit(data: bytes) -> None:
-    """Write bytes of the result to stdout, all of them."""
+    """Write all of some bytes of the result to stdout."""
     if sys.stdout is None:
         raise BrokenPipeError
     clear_temporary()
     _state.emitted = True
-    # Under PYTHONUNBUFFERED this is the raw file, which may take less than it is given.
+    # Under PYTHONUNBUFFERED this is the raw file, which may write fewer bytes than it is given.
     rest = memoryview(data)
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def emit_json(data: bytes) -> None:
-    """Write a JSON document of somebody's content to stdout; byte for byte unless to a terminal."""
+    """Write a JSON document of foreign content to stdout, unchanged unless that is a terminal."""
     is_shown = sys.stdout is not None and sys.stdout.isatty()
     emit(escape_json(data) if is_shown else data)
 
 
 def emit_last(data: bytes) -> None:
-    """Write the last bytes of a command that has failed already; never fails itself."""
+    """Write the last bytes of a command that has already failed; never fail itself."""
     try:
         emit(data)
         flush()
@@ -186,7 +187,7 @@ def say(text: str) -> None:
 
 
 def note(text: str, *, always: bool = False) -> None:
-    """Write a line for people to stderr, after what stdout already holds; not if --quiet."""
+    """Write a line for people to stderr, after what stdout already holds; nothing with --quiet."""
     if _state.quiet and not always:
         return
     flush()
@@ -197,7 +198,7 @@ def note(text: str, *, always: bool = False) -> None:
 
 
 def complain(text: str) -> None:
-    """Write to stderr why the command failed; never fails itself."""
+    """Write to stderr why the command failed; never fail itself."""
     try:
         flush()
     except OSError:
@@ -210,7 +211,7 @@ def complain(text: str) -> None:
 
 
 def show_temporary(text: str) -> None:
-    """Show a line on stderr that the next one takes the place of."""
+    """Show a line on stderr that the next output replaces."""
     if sys.stderr is not None:
         sys.stderr.write(f"\r{escape_line(text)}\x1b[K")
         sys.stderr.flush()
@@ -226,13 +227,13 @@ def clear_temporary() -> None:
 
 
 def start_new_line() -> None:
-    """Begin a new line on a terminal, where a question or ``^C`` may stand on the present one."""
+    """Start a new line on a terminal, whose current line may contain a question or ``^C``."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write("\n")
 
 
 def flush() -> None:
-    """Deliver what stdout still holds, or raise."""
+    """Flush stdout, or raise an error."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
@@ -244,13 +245,13 @@ def abandon(stream: TextIO | None) -> None:
 
 
 def describe_bug(error: Exception) -> str:
-    """Return type and place of a bug; its own text could hold message content."""
+    """Return the type and place of a bug; its text could contain message content."""
     where = [*raised_at(error), "unknown place"]
     return f"internal error: {type(error).__name__} at {where[0]}"
 
 
 def raised_at(error: Exception) -> list[str]:
-    """Return where an error was raised, and by whom that was called: the innermost place first."""
+    """Return where an error was raised, and from where that was called, innermost first."""
     places: list[str] = []
     step = error.__traceback__
     while step:
@@ -259,16 +260,16 @@ def raised_at(error: Exception) -> list[str]:
     return places[::-1]
 
 
-# Questions
+# Questions.
 
 
 def can_ask() -> bool:
-    """Whether somebody is at a terminal to answer a question."""
+    """Whether a person is at a terminal to answer a question."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def ask(question: str) -> str:
-    """Ask the person at the terminal, and return the line that they type; empty at its end."""
+    """Ask the person at the terminal; return the line that they type, "" at the end of input."""
     flush()
     sys.stderr.write(question)
     sys.stderr.flush()
@@ -279,7 +280,10 @@ def ask(question: str) -> str:
 
 
 def confirm(question: str, otherwise: str) -> bool:
-    """Ask the person at the terminal; nobody there means no, and ``otherwise`` says what to do."""
+    """Ask the person at the terminal; without one the answer is no.
+
+    ``otherwise`` says what to do in that case.
+    """
     if not can_ask():
         note(f"Nothing was changed: {otherwise}.")
         return False
@@ -297,7 +301,7 @@ _ANSWERS = {
 
 
 class RepairPrompt(Struct):
-    """What was answered so far; ``total`` sessions are asked about, one after the other."""
+    """The answers so far; ``total`` sessions are asked about one after the other."""
 
     total: int = 1
     number: int = 0
@@ -318,7 +322,7 @@ class RepairPrompt(Struct):
         choices = [word for key, word in _CHOICES.items() if is_one_of_many or key != ALL]
         question = f"Repair this session{count}? A backup is kept. {' '.join(choices)} "
         while True:
-            # whoever closes the terminal, or only hits Enter, has not said yes
+            # closing the terminal, or only hitting Enter, does not mean yes
             chosen = _ANSWERS.get(ask(question).lower() or NO, "")
             if chosen == DIFF:
                 difference()
@@ -328,30 +332,30 @@ class RepairPrompt(Struct):
                 return chosen in (YES, ALL)
 
 
-# Rows
+# Rows.
 
 _TAB = 4
 
 
 def count_lines(text: str) -> int:
-    """Return how many lines a text has; a newline at the end starts none."""
+    """Return the number of lines in a text; a newline at the end does not start one."""
     return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
 def wrap_rows(
     text: str, width: int, limit: int | None, *, prose: bool = False, more: str = "…"
 ) -> Iterator[str]:
-    """Yield a text row by row, without ever taking more of it than is shown.
+    """Yield a text row by row, processing no more of it than is shown.
 
-    After ``limit`` rows (None: never) one more says how much is left. ``prose`` is wrapped between
-    words, anything else where the row ends.
+    After ``limit`` rows (None: never) one more row says how much is left. ``prose`` is wrapped
+    between words, anything else at the end of the row.
     """
     text = text.rstrip("\r\n")
     shown = start = 0
     while start <= len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
-        # of a line of megabytes only what may be shown is escaped and measured
+        # of a line of megabytes, only what may be shown is escaped and measured
         taken = end if limit is None else min(end, start + (limit - shown + 1) * width)
         line = escape_controls(text[start:taken].removesuffix("\r").expandtabs(_TAB))
         for row in _wrap_line(line, width, prose=prose):
@@ -366,7 +370,7 @@ def wrap_rows(
 
 
 def _wrap_line(line: str, width: int, *, prose: bool) -> Iterator[str]:
-    """Yield the rows of one line that is safe already."""
+    """Yield the rows of one line, which is safe already."""
     start = 0
     while True:
         end = _end_of_row(line, start, width)
@@ -383,7 +387,7 @@ def _wrap_line(line: str, width: int, *, prose: bool) -> Iterator[str]:
 
 
 def _end_of_row(line: str, start: int, width: int) -> int:
-    """Return the end of what fits into a row, at least one character."""
+    """Return the end of what fits into a row, which is at least one character."""
     if line.isascii():
         return start + width
     end, used = start, 0
@@ -403,12 +407,12 @@ def _char_width(char: str) -> int:
 
 
 def text_width(text: str) -> int:
-    """Return how many columns of the terminal a line takes."""
+    """Return the number of columns that a line takes."""
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 
 def fit(text: str, width: int, more: str = "…") -> str:
-    """Return a line made safe and cut to a width of the terminal, with a mark where it was cut."""
+    """Return a line made safe and cut to a width, with a mark where it was cut."""
     line = escape_controls(text.expandtabs(_TAB))
     if width <= 0 or _end_of_row(line, 0, width) >= len(line):
         return line if width > 0 else ""
@@ -416,16 +420,16 @@ def fit(text: str, width: int, more: str = "…") -> str:
     return f"{line[:end]}{more}" if width > len(more) else line[:end]
 
 
-# A pager
+# A pager.
 
-# Leave if it fits on one screen, let colours through, do not clear the screen.
+# Quit if it fits on one screen, let colours through, do not clear the screen.
 LESS = "-FRX"
 
 
 def page_lines(lines: Iterable[str]) -> None:
-    """Write lines for a person: through ``$PAGER`` on a terminal, else to stdout.
+    """Write lines for people: through ``$PAGER`` on a terminal, else to stdout.
 
-    A pager that cannot be started is done without; one that quits early ends the output.
+    A pager that cannot be started is not used; one that quits early ends the output.
     """
     pager = None
     if sys.stdout is not None and sys.stdout.isatty():
@@ -451,21 +455,21 @@ def page_lines(lines: Iterable[str]) -> None:
         with suppress(OSError):
             pager.stdin.close()
         while pager.returncode is None:
-            # until the reader is done, Ctrl-C is the pager's business
+            # until the reader is done, Ctrl-C is for the pager
             with suppress(KeyboardInterrupt):
                 pager.wait()
 
 
-# Progress
+# Progress.
 
-# So many seconds lie between two pictures of the bar.
+# How many seconds pass before the bar is drawn again.
 _OFTEN = 0.1
 _BAR_WIDTH = 24
 _BAR_DONE, _BAR_LEFT = "\u2501", "\u2500"
 
 
 class ProgressBar:
-    """A progress bar with an estimate on a terminal, nothing anywhere else.
+    """A progress bar with an estimate on a terminal, and nothing anywhere else.
 
     ``total`` is a number of bytes, or of what ``unit`` names.
     """
@@ -478,13 +482,13 @@ class ProgressBar:
         self.is_shown = bool(total and is_terminal(sys.stderr) and not _state.quiet)
 
     def __enter__(self) -> Callable[[int], None]:
-        """Show the bar, and return the function that moves it on."""
+        """Show the bar; return the function that advances it."""
         self.start = self.last = time.monotonic()
         self._show(self.start)
         return self.advance
 
     def advance(self, done: int) -> None:
-        """Move the bar on."""
+        """Advance the bar."""
         self.done += done
         now = time.monotonic()
         if now - self.last >= _OFTEN:
@@ -505,7 +509,7 @@ class ProgressBar:
 
 
 def draw_bar(at: ProgressBar, seconds: float, columns: int, glyphs: tuple[str, str]) -> str:
-    """Return one line: how much is done of how much, and how long the rest may take."""
+    """Return one line: how much of the total is done, and how long the rest may take."""
     part = min(at.done / at.total, 1.0)
     filled = round(part * _BAR_WIDTH)
     of_bytes = f"{size(at.done)} of {size(at.total)}"

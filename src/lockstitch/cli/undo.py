@@ -1,4 +1,4 @@
-"""``lockstitch undo`` and ``backups``: the last repair taken back, and what repairs have kept."""
+"""``lockstitch undo`` and ``backups``: undo the last repair, and manage what repairs have kept."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class UndoRequest(Struct):
-    """What is to be taken back; ``declined`` are the places that could not be looked at."""
+    """What to undo; ``declined`` are the places that could not be read."""
 
     targets: list[str]
     listing: bool
@@ -104,13 +104,13 @@ def run_undo(request: UndoRequest) -> int:
     return CLEAN if is_wanted else FINDINGS
 
 
-# Stores of our own
+# Lockstitch stores.
 
 
 def _is_repaired_store(target: str) -> bool:
-    """Whether a target is a Lockstitch store to take a repair back in.
+    """Whether a target is a Lockstitch store in which to undo a repair.
 
-    A PostgreSQL may hold LangGraph's checkpoints as well, and their repairs.
+    A PostgreSQL database may hold LangGraph's checkpoints as well, and their repairs.
     """
     from lockstitch import stored
 
@@ -134,7 +134,7 @@ def _undo_store(request: UndoRequest) -> int:
     return CLEAN
 
 
-# Threads of LangGraph's in a PostgreSQL
+# LangGraph's threads in a PostgreSQL database.
 
 
 def _list_threads(request: UndoRequest) -> int:
@@ -185,11 +185,11 @@ def _undo_threads(request: UndoRequest) -> int:
     return FAILED if failed else CLEAN
 
 
-# Files and databases of other programs
+# Files and databases of other programs.
 
 
 def _find_due(request: UndoRequest) -> tuple[list[Backup], list[dict[str, Any]]]:
-    """Return what is to be restored, and what stands against it; anything stops all of it."""
+    """Return what to restore, and the obstacles; any obstacle stops all of it."""
     due: list[Backup] = []
     refused: list[dict[str, Any]] = []
     for target in request.targets:
@@ -246,7 +246,7 @@ def _outcome(backup: Backup, restored: str | None = None) -> dict[str, Any]:
 
 
 def _restore(due: list[Backup], *, force: bool) -> list[dict[str, Any]]:
-    """Restore all of these, and return what became of each file and each database."""
+    """Restore all of these; return the outcome for each file and each database."""
     as_run = backups.new_run()
     done: list[dict[str, Any]] = []
     restored: dict[str, list[Backup]] = {}
@@ -335,7 +335,7 @@ UNDO = Command(
 )
 
 
-# Of what is in a quarantine, so many rows of each piece are shown.
+# How many rows of each quarantined value are shown.
 _MOST_ROWS = 12
 
 
@@ -374,9 +374,9 @@ def run_backups(  # noqa: PLR0913 - one keyword an option
 
 
 def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
-    """Return the backups of what was named, or of all sessions of this machine, newest first."""
+    """Return the backups of the named targets, or of all sessions of this machine, newest first."""
     kept: dict[str, Backup] = {}
-    # without a target, those of the programs' folders that are there
+    # without a target, those in the programs' existing folders
     folders = [place for place in searched_folders() if os.path.isdir(place)]  # noqa: PTH112
     for target in targets or folders:
         for backup in operations.backups_of(target, declined=partial(_decline, declined)):
@@ -385,12 +385,12 @@ def _find_backups(targets: list[str], declined: list[str]) -> list[Backup]:
 
 
 def backup_id(backup: Backup) -> str:
-    """Return the word that names a backup: the last of its file's name."""
+    """Return the word that names a backup: the last part of its file's name."""
     return backup.stem.rpartition("-")[2]
 
 
 def backup_fields(backup: Backup) -> dict[str, Any]:
-    """Return a backup as programs read it."""
+    """Return the fields of a backup for programs."""
     return {
         "target": backup.path,
         "session": operations.session_of(backup),
@@ -422,7 +422,7 @@ def _quarantine(backup: Backup) -> list[dict[str, Any]]:
     return [one for one in found if type(one) is dict] if type(found) is list else []
 
 
-# Listing
+# Listing.
 
 
 def _list_all(found: Sequence[Backup], targets: Sequence[str], *, as_json: bool) -> int:
@@ -445,7 +445,7 @@ def _list_all(found: Sequence[Backup], targets: Sequence[str], *, as_json: bool)
 
 
 def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
-    """Yield backups by the file that they are of, the one that was repaired last first."""
+    """Yield backups grouped by file, the last repaired first."""
     groups: dict[str, list[Backup]] = {}
     for backup in found:
         groups.setdefault(backup.path, []).append(backup)
@@ -464,7 +464,7 @@ def listing_lines(found: Sequence[Backup], now: float) -> Iterator[str]:
 
 
 def _find_backup(found: Sequence[Backup], name: str) -> Backup:
-    """Return the backup that a beginning of its id names."""
+    """Return the backup whose id begins with ``name``."""
     fitting = [backup for backup in found if backup_id(backup).startswith(name)]
     if len(fitting) != 1:
         many = f"{len(fitting)} backups have" if fitting else "no backup has"
@@ -474,7 +474,7 @@ def _find_backup(found: Sequence[Backup], name: str) -> Backup:
     return fitting[0]
 
 
-# Showing one
+# Showing one.
 
 
 def _show_backup(
@@ -500,7 +500,7 @@ def _show_backup(
         terminal.say(line)
     own = operations.session_of(backup)
     more = "" if own is None else f" --session {pasted(own)}"
-    # what an undo has kept is only found by its run
+    # what an undo has kept is found only by its run
     more += f" --run {backup.run}" if backups.is_undo(backup) else ""
     where = pasted(backup.path)
     if backup.status != "undone":
@@ -512,7 +512,7 @@ def _show_backup(
 
 
 def describe_backup(backup: Backup, now: float, width: int, *, full: bool = False) -> Iterator[str]:
-    """Return what is known of a backup: when, of what, what was changed, and what is set aside."""
+    """Yield what is known about a backup: when, of what, what changed, and what was removed."""
     yield terminal.paint(pasted(backup.path), "bold")
     kind = "an undo" if backups.is_undo(backup) else "a repair"
     age = ago(now - backup.time.timestamp())
@@ -536,15 +536,15 @@ def describe_backup(backup: Backup, now: float, width: int, *, full: bool = Fals
             yield f"    {row}"
 
 
-# Pruning
+# Pruning.
 
 
 def select_prunable(
     found: Sequence[Backup], now: float, older_than: float | None, keep: int | None
 ) -> list[Backup]:
-    """Return the backups that may go: the older ones, all but the newest of each session.
+    """Return the backups that may be deleted: older ones, or all but the newest of each session.
 
-    Never one of a repair that was cut short: it may hold the only whole copy.
+    A backup of a repair that was interrupted is never among them: it may hold the only whole copy.
     """
     counts: dict[tuple[str, str | None], int] = {}
     due: list[Backup] = []
@@ -559,7 +559,7 @@ def select_prunable(
 
 
 def _prune_backups(due: list[Backup], *, yes: bool, as_json: bool) -> int:
-    """Print which backups would go, ask, and delete them."""
+    """Print which backups would be deleted, ask, and delete them."""
     gone: list[Backup] = []
     failed = 0
     fields = [backup_fields(backup) for backup in due]

@@ -1,1 +1,1 @@
-"""Less of a conversation is sent: where to cut, what to keep, how to say the rest."""
+"""Compaction: where to cut a conversation, what to keep, and how to summarize the rest."""

@@ -1,13 +1,13 @@
-"""The way down from a conversation that is too long to one that fits, each step only if needed.
+"""Shorten a conversation that is too long in steps, each taken only if it is needed.
 
-Shorten old results; else have a model sum up the beginning; else sum it up without one. This is
-a generator: it asks, and whoever drives it calls the model, keeps the time and sends answers in.
-It never fails because a model did.
+First, shorten old results; if that is not enough, have a model summarize the beginning; if that
+fails, summarize it without a model. This is a generator: it asks questions, and its driver calls
+the model, keeps the time and sends the answers. It never fails because a model did.
 
-What happened goes into a model's prompts as plain text, or into a digest. That is a summary without
-a model: what was asked, done, touched and left open. It says nothing that is not in the
-conversation. When there is little room, the user's requests go last: first the details of what was
-done, then the beginnings of long texts.
+A model's prompt contains what happened as plain text. A digest is a summary without a model: what
+was asked, done, touched and left open. It says nothing that is not in the conversation. If there is
+little room, the details of what was done go first, then the beginnings of long texts, and the
+user's requests last.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 20.0
 _CHUNK_MOST = 60_000
 _CHUNK_LEAST = 100
-# Of a model's window, for notes; and how much longer than asked for they may be.
+# The share of a model's window for notes, and by how much notes may exceed the length asked for.
 _NOTES_SHARE = 6
 _OVERSIZE = 2
 
 
 class Ask(Struct, frozen=True):
-    """A question for the model, the ``number``-th of about ``total``; ``key`` names it."""
+    """A question for the model, ``number`` of about ``total``; ``key`` identifies it."""
 
     prompt: str
     key: str
@@ -62,36 +62,36 @@ class Ask(Struct, frozen=True):
 
 
 class PauseStep(Struct, frozen=True):
-    """Time to let go by before the next question."""
+    """Wait this long before the next question."""
 
     seconds: float
 
 
 class AcceptedAnswer(Struct, frozen=True):
-    """An answer of the model that was taken, to be kept under its key."""
+    """An answer of the model that was accepted, to be stored under its key."""
 
     key: str
     text: str
 
 
 class Failure(Struct, frozen=True):
-    """A question that got no answer; ``reason`` has nothing of the conversation in it."""
+    """A question without an answer; ``reason`` contains nothing of the conversation."""
 
     reason: str
 
 
 class Unasked(Struct, frozen=True):
-    """A question that was not put to the model, which is not asked again; ``reason`` says why."""
+    """A question that was not sent to the model, and none will be; ``reason`` says why."""
 
     reason: str
 
 
 class Compaction(Struct, frozen=True):
-    """The outcome of a compaction; ``event`` is the fact to be written, None if there is none.
+    """The outcome of a compaction; ``event`` is the event to write, None if there is none.
 
-    ``asked`` counts the calls of the model, ``failures`` says how calls failed, and ``unasked`` why
-    the model was not called, if it could have been. ``is_tight`` says that it is over the budget by
-    its own figures, so it must be measured before it is written.
+    ``asked`` counts the questions to the model, ``failures`` lists why some of them failed, and
+    ``unasked`` says why no more were asked although there is a model. ``is_tight`` says that it
+    exceeds the budget by estimate, so that the writer has to measure it first.
     """
 
     rung: Rung
@@ -105,12 +105,12 @@ class Compaction(Struct, frozen=True):
 
 
 class CompactionTask(Struct):
-    """A conversation to be shortened, and by what means.
+    """A conversation to shorten, and the means for that.
 
-    ``window`` is how many tokens the model that sums up may be given at once, 0 if it is not
-    known. ``known`` has answers from before, by key; ``random`` gives numbers from 0 to 1.
-    Without ``shortens`` results stay whole, and a summary is the first thing to try. With
-    ``weighs`` a compaction that may be too much is given as well, marked as tight.
+    ``window`` is how many tokens the summarizing model accepts at once, 0 if unknown. ``known``
+    holds earlier answers by key, and ``random`` returns numbers from 0 to 1. Without ``shortens``
+    results stay whole, and the first step is a summary. With ``weighs`` a compaction that may
+    exceed the budget is returned as well, marked as tight.
     """
 
     view: JournalView
@@ -133,7 +133,7 @@ Answers = Generator[Step, Answer, str | None]
 
 
 def ladder(task: CompactionTask) -> Steps:
-    """Go down as far as needed; raises ``Unmet`` if the budget cannot be met at all."""
+    """Take as many steps as needed; raise ``Unmet`` if the budget cannot be met at all."""
     return (yield from _Descent(task).run())
 
 
@@ -153,9 +153,10 @@ class _Descent:
         self.is_tight = False
 
     def _planned(self) -> CutPlan:
-        """Plan for the budget; if that cannot be met by the figures, for the least there is.
+        """Return a plan for the budget or, if that seems impossible, for the least possible.
 
-        The figures count more than comes out: thinking that goes with the past it belongs to.
+        Estimates are too high: they include thinking that is dropped together with the past it is
+        bound to.
         """
         task, carried = self.task, Cost()
         if self._previous:
@@ -177,7 +178,7 @@ class _Descent:
         if not plan.is_needed:
             return self._done("nothing", plan)
         if not plan.room:
-            # Shorten, and keep the summary there is.
+            # Shorten results, and keep the existing summary.
             fact, summary = self._fact(plan, NOTHING), task.view.summary
             if summary and summary.cut:
                 kept = summary.event
@@ -189,7 +190,7 @@ class _Descent:
         if notes is not None:
             return self._done("summary", plan, self._fact(plan, text_payload(notes)))
         lines = spoken_lines(task.view, plan.hidden, task.blobs)
-        # A digest may take half of the headroom.
+        # A digest may use half of the headroom.
         left = task.budget.tokens - plan.after.tokens
         if task.budget.bytes:
             left = min(left, (task.budget.bytes - plan.after.bytes) // BYTES_A_TOKEN)
@@ -214,13 +215,13 @@ class _Descent:
         return Compacted(through=through, shortened=shortened, limit=limit, payload=payload)
 
     def _count(self, text: str) -> int:
-        """Count a text's tokens; not fewer than a plan counts on for its bytes."""
+        """Return a text's number of tokens, at least as many as a plan assumes for its bytes."""
         tokens = self.counter([{"role": "user", "content": text}], self.task.dialect)
         return max(tokens, len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
 
     @property
     def _previous(self) -> str:
-        """The summary that is in force."""
+        """The summary in force."""
         summary = self.task.view.summary
         if summary is None or not summary.cut:
             return ""
@@ -230,9 +231,9 @@ class _Descent:
         return value if isinstance(value, str) else ""
 
     def _notes(self, plan: CutPlan) -> Answers:
-        """Have a model write notes of what is hidden, one part after another."""
-        # How much is asked at once, and how long answers may be, in tokens: all of a question is
-        # within the model's window: instructions, notes, and a part.
+        """Have a model write notes on what will be hidden, part by part."""
+        # How much to ask at once, and how long answers may be, in tokens. The entire question must
+        # fit into the model's window: instructions, notes, and a part.
         window = self.task.window or self.task.budget.tokens
         spare = self.task.budget.tokens - plan.after.tokens
         room = min(plan.room, max(window // _NOTES_SHARE, 1))
@@ -254,7 +255,7 @@ class _Descent:
         return notes or None
 
     def _answer(self, asked: str, number: int, total: int, most: int) -> Answers:
-        """Ask until there is an answer, or often enough, for this question and for them all."""
+        """Ask until there is an answer, or until a limit on the number of questions is reached."""
         key = key_of(asked)
         known = accept_summary(self.task.known.get(key), most, self._count)
         if known is not None:
@@ -297,7 +298,7 @@ class SpokenLine(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Who speaks, or what was called."""
+        """Who speaks, or which tool was called."""
         label = f"{_LABELS[self.who]} {self.name}".rstrip()
         return f"{label} (failed)" if self.failed else label
 
@@ -305,7 +306,7 @@ class SpokenLine(Struct, frozen=True):
 def spoken_lines(
     view: JournalView, items: Iterable[Item], blobs: Mapping[str, bytes] | None = None
 ) -> list[SpokenLine]:
-    """Return what items say, in order; a note stands for media."""
+    """Return what items say, in order; media are replaced by notes."""
     lines: list[SpokenLine] = []
     for item, turns in each_turn(view, items, blobs):
         for turn in turns:
@@ -322,7 +323,7 @@ def spoken_lines(
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return the beginning and the end of a text, with what is left out counted."""
+    """Return the beginning and the end of a text, and how much was left out between them."""
     if len(text) <= limit:
         return text
     note = f" […{len(text) - limit} characters…] "
@@ -351,12 +352,12 @@ _REFUSALS = re.compile(
     r"I(?:'m| am) (?:sorry|unable)|I can(?:'t|not) )",
     re.IGNORECASE,
 )
-# Characters below which a line is not parted.
+# A line with fewer characters is not split.
 _INDIVISIBLE = 40
 
 
 def prompt(part: str, previous: str, room: int) -> str:
-    """Write what a model is asked: the notes so far, and what comes next."""
+    """Return the prompt for a model: the notes so far, and the next part."""
     words = max(int(room * _WORDS_A_TOKEN), 50)
     notes = previous.strip() or "(none yet)"
     return (
@@ -366,12 +367,12 @@ def prompt(part: str, previous: str, room: int) -> str:
 
 
 def key_of(asked: str) -> str:
-    """Name a question by its content, so that its answer can be found again."""
+    """Return a hash of a question, so that its answer can be found again."""
     return hashlib.blake2b(asked.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def split_parts(lines: Sequence[SpokenLine], room: int, count: Count) -> list[str]:
-    """Return lines as texts of ``room`` tokens at most each, parted between lines if possible."""
+    """Return lines as texts of at most ``room`` tokens each, split between lines if possible."""
     found: list[str] = []
     current: list[str] = []
     used = 0
@@ -397,7 +398,7 @@ def _split(text: str, room: int, count: Count) -> Iterator[tuple[str, int]]:
 
 
 def accept_summary(text: object, most: int, count: Count) -> str | None:
-    """Return a model's notes if they are any: not blank, no error page, not endless."""
+    """Return a model's notes if they are valid: not blank, not an error page, not too long."""
     if not isinstance(text, str):
         return None
     words = text.strip()
@@ -415,13 +416,13 @@ _LONGEST_PATH = 300
 NOTHING_SAID = "Nothing was said that can be put in words."
 _MOST_ERRORS = 5
 _FEWEST = 20
-# From here on down nothing but the user's requests has any length.
+# Below this, only the user's requests keep any length.
 _LEAN = 100
-# About as long as the note that something was left out.
+# About the length of the note that something was left out.
 _NOTE = 30
 _ALL = 1 << 30
-# How much is said of an old request, of a newer one, and of anything else: from plenty of room to
-# hardly any.
+# The lengths for old requests, newer requests and everything else, from plenty of room to very
+# little.
 _LENGTHS = (
     (_ALL, _ALL, 2000),
     (_ALL, _ALL, 400),
@@ -441,17 +442,17 @@ _LENGTHS = (
 def digest(
     lines: Sequence[SpokenLine], previous: str, room: int, count: Count, most: int | None = None
 ) -> str:
-    """Sum up lines in ``room`` tokens at most, as ``count`` counts them.
+    """Return a summary of lines with at most ``room`` tokens, as ``count`` counts them.
 
-    ``previous`` is the summary of what came before these lines. The user's requests word for word
-    may take it to ``most`` tokens.
+    ``previous`` is the summary of what came before these lines. The user's requests, word for word,
+    may extend it to ``most`` tokens.
     """
     for lengths in _LENGTHS:
         text = _written(lines, previous, *lengths)
         is_lean = lengths[2] <= _LEAN and lengths[0] == _ALL
         if count(text) <= (max(room, most or 0) if is_lean else room):
             return text
-    # As much of the shortest as there is room for, its middle left out.
+    # As much of the shortest version as fits, without its middle.
     text = _written(lines, previous, *_LENGTHS[-1])
     length = len(text)
     while length > 1 and count(shorten(text, length)) > room:
@@ -487,20 +488,20 @@ def _by(lines: Iterable[SpokenLine], who: str) -> list[SpokenLine]:
 
 
 def _recent(texts: Sequence[str], old: int, new: int) -> list[str]:
-    """Shorten texts, the older half more; of very many the oldest are only counted."""
+    """Shorten texts, the older half more; if there are very many, only count the oldest ones."""
     most = max(new, _FEWEST)
     kept = texts[-most:]
     half = len(kept) // 2
     lengths = [old] * half + [new] * (len(kept) - half)
     found = [f"({len(texts) - most} earlier ones)"] if len(texts) > most else []
     for text, size in zip(map(str.strip, kept), lengths, strict=True):
-        # The note of what is left out must not be as long as what it stands for.
+        # The note on what is left out must not be longer than what it replaces.
         found.append(text if len(text) <= size + _NOTE else shorten(text, size))
     return found
 
 
 def _conclusions(lines: Sequence[SpokenLine]) -> list[str]:
-    """Return the last words of the assistant before each of the user's."""
+    """Return the assistant's last words before each message of the user."""
     last: list[str] = []
     words = ""
     for line in lines:
@@ -513,14 +514,14 @@ def _conclusions(lines: Sequence[SpokenLine]) -> list[str]:
 
 
 def _tools(lines: Iterable[SpokenLine]) -> list[str]:
-    """Count calls by the tool's name."""
+    """Return the number of calls of each tool."""
     names = collections.Counter(line.name or "(unnamed)" for line in _by(lines, "call"))
     most = (f"{shorten(name, 80)} ({count})" for name, count in names.most_common(_MOST_TOOLS))
     return [", ".join(most)] if names else []
 
 
 def _files(lines: Iterable[SpokenLine], length: int) -> list[str]:
-    """Name the files that calls had for arguments, the latest last."""
+    """Return the names of files in the arguments of calls, the latest last."""
     found: dict[str, None] = {}
     for line in _by(lines, "call"):
         arguments = line.arguments if isinstance(line.arguments, dict) else {}

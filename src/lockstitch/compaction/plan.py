@@ -1,4 +1,4 @@
-"""What a conversation costs, and where to cut it: decided from figures, changed nowhere.
+"""Compute what a conversation costs and where to cut it; nothing is changed.
 
 Tokens are counted by the provider's own figures if there are any.
 """
@@ -46,18 +46,19 @@ class Cost(Struct, frozen=True):
     bytes: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        """Add two costs."""
+        """Return the sum of both."""
         return Cost(self.tokens + other.tokens, self.bytes + other.bytes)
 
     def __sub__(self, other: Cost) -> Cost:
-        """Take a cost from another."""
+        """Return the difference of both."""
         return Cost(self.tokens - other.tokens, self.bytes - other.bytes)
 
 
 class Weight(Struct, frozen=True):
-    """What an item costs when it is sent whole, and with its results shortened to each limit.
+    """The cost of an item when it is sent whole, and with its results shortened to each limit.
 
-    ``now`` is what it costs as it is sent at present; a compaction in force may shorten it.
+    ``now`` is what it costs as it is sent at present, which a compaction in force may have
+    shortened.
     """
 
     item: Item
@@ -67,12 +68,12 @@ class Weight(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """What it costs in tokens when it is sent whole."""
+        """The cost in tokens when the item is sent whole."""
         return self.whole.tokens
 
 
 def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
-    """Estimate tokens: text by its length, an image by its size in pixels, never by its bytes."""
+    """Estimate tokens: a text by its length, an image by its size in pixels, never by its bytes."""
     characters, images = 0, 0
     for text, is_data in _texts(messages, ""):
         if is_data:
@@ -85,7 +86,7 @@ def estimate(messages: Sequence[Any], _dialect: str = "") -> int:
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, bool]]:
-    """Return every text in a value, and whether it is inline data."""
+    """Yield every text in a value, and whether it is inline data."""
     if isinstance(value, str):
         may_be_data = len(value) >= _LONG and key in _DATA_KEYS
         is_encoded = may_be_data and (value.startswith("data:") or bool(_ENCODED.match(value)))
@@ -108,7 +109,7 @@ def size_of(messages: Sequence[Any]) -> int:
     try:
         return len(_ENCODE(messages))
     except (ValueError, OverflowError, TypeError):
-        # half an emoji, or a number of very many digits: nothing that is sent, but stored
+        # half an emoji, or a number of very many digits: can be stored, but not sent
         return len(json.dumps(messages, default=str))
 
 
@@ -120,7 +121,7 @@ def weights(
     counter: Counter | None = None,
     blobs: Mapping[str, bytes] | None = None,
 ) -> list[Weight]:
-    """Weigh every item of a conversation, whole and shortened to each of some limits."""
+    """Return the weight of every item of a conversation, whole and shortened to some limits."""
     count = counter or calibrated(view, dialect, blobs)
 
     def weighed(seen: JournalView) -> list[Cost]:
@@ -141,7 +142,7 @@ def weights(
 
 
 def checked_counter(counter: Counter, dialect: str) -> Counter:
-    """Try a counter of the caller's on a word; raises ``UsageError`` if it cannot count."""
+    """Try a caller's counter on a word; raise ``UsageError`` if it cannot count."""
     usage = "a counter is called as counter(messages, dialect) and must return a number of tokens"
     try:
         tokens: object = counter([said_as(dialect, "word")], dialect)
@@ -155,13 +156,13 @@ def checked_counter(counter: Counter, dialect: str) -> Counter:
 def calibrated(
     view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None = None
 ) -> Counter:
-    """Return a counter that agrees with what the last request is known to have cost."""
+    """Return a counter that agrees with the known cost of the last request."""
     factor = _factor(view, dialect, blobs)
     return lambda messages, dialect: round(estimate(messages, dialect) * factor)
 
 
 def _factor(view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None) -> float:
-    """Compare the newest figure of a provider with the estimate for what it was asked."""
+    """Return the ratio of a provider's latest figure to the estimate for the same request."""
     last = next((r for r in reversed(view.items) if isinstance(r, ModelReply) and _usage(r)), None)
     if last is None:
         return 1.0
@@ -180,13 +181,13 @@ def _factor(view: JournalView, dialect: str, blobs: Mapping[str, bytes] | None) 
         guess += estimate([raw.decode("utf-8", "replace")])
     factor = min(_usage(last) / guess, _MOST) if guess else 1.0
     if factor < _LEAST:
-        return 1.0  # no provider counts like that: some in between tell nothing, or 1
-    # nobody knows whether it was asked with a summary that stood there before
+        return 1.0  # no provider counts so low: some proxies report nothing, or 1
+    # it is unknown whether an earlier summary was part of that request
     return max(factor, 1.0) if is_older else factor
 
 
 def _usage(reply: ModelReply) -> int:
-    """Return what a reply's request cost by the provider's own count, 0 if it does not say."""
+    """Return the cost of a reply's request by the provider's count, 0 if it does not say."""
     if not isinstance(reply.event, Replied) or reply.event.blob:
         return 0
     try:
@@ -197,13 +198,13 @@ def _usage(reply: ModelReply) -> int:
 
 
 def usage_in(response: Any) -> int:
-    """Return the tokens of a request as its response tells them, 0 if it does not."""
+    """Return the tokens of a request as reported in its response, 0 if they are not."""
     tokens = tokens_in(response)
     return tokens.input if tokens else 0
 
 
 LIMITS = (2000, 400)
-# A compaction that only just fits is back at the next turn.
+# A compaction that only just fits would be needed again after the next turn.
 TARGET = 0.6
 _ROOM_SHARE = 4
 _ROOM_MOST = 8000
@@ -212,28 +213,28 @@ BYTES_A_TOKEN = 6
 
 
 class TokenBudget(Struct, frozen=True):
-    """What a request may cost; 0 bytes are no limit."""
+    """The most that a request may cost; 0 bytes mean no limit."""
 
     tokens: int
     bytes: int = 0
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the budget in words."""
         return f"{self.tokens} tokens" + (f" and {self.bytes} bytes" if self.bytes else "")
 
     def holds(self, cost: Cost, share: float = 1.0) -> bool:
-        """Whether a cost is within a share of it."""
+        """Whether a cost is within a share of the budget."""
         within = not self.bytes or cost.bytes <= self.bytes * share
         return within and cost.tokens <= self.tokens * share
 
     @property
     def room(self) -> int:
-        """How many tokens a summary may have."""
+        """The number of tokens that a summary may have."""
         return max(min(self.tokens // _ROOM_SHARE, _ROOM_MOST), ROOM_LEAST)
 
 
 def budget_of(tokens: object, most_bytes: object = None) -> TokenBudget:
-    """Read a budget that somebody gave; raises ``UsageError`` for what is none."""
+    """Return a caller's budget; raise ``UsageError`` if it is not valid."""
     asked = [tokens] if most_bytes is None else [tokens, most_bytes]
     limits = [
         limit for limit in asked if isinstance(limit, int) and limit is not True and limit >= 1
@@ -244,9 +245,10 @@ def budget_of(tokens: object, most_bytes: object = None) -> TokenBudget:
 
 
 class CutPlan(Struct, frozen=True):
-    """What to send less of: see ``Compacted``; ``hidden`` is what a summary has to speak for.
+    """What to shorten: see ``Compacted``; ``hidden`` are the items that a summary has to cover.
 
-    ``after`` counts the summary with all the ``room`` it may take, 0 where the one there is stays.
+    ``after`` includes the summary with all the ``room`` it may use. ``room`` is 0 if the existing
+    summary stays.
     """
 
     through: int
@@ -268,7 +270,10 @@ def _summed(costs: Iterable[Cost]) -> list[Cost]:
 
 
 class Planner:
-    """One conversation, weighed, against one budget; ``carried`` is the summary it has by now."""
+    """Plans the compaction of one conversation for one budget.
+
+    ``carried`` is its present summary.
+    """
 
     def __init__(
         self,
@@ -282,7 +287,7 @@ class Planner:
         sent = {id(item) for item in view.sent()}
         self.weights = [weight for weight in weights if id(weight.item) in sent]
         self.items = [weight.item for weight in self.weights]
-        # Added up once: what items cost from one to another is a difference.
+        # Running sums, so that the cost of a range of items is a difference.
         self.whole = _summed(weight.whole for weight in self.weights)
         self.short = {
             limit: _summed(weight.short[limit] for weight in self.weights) for limit in LIMITS
@@ -294,21 +299,25 @@ class Planner:
         self.allowed = self._allowed(boundaries(self.items))
 
     def _allowed(self, places: Sequence[int]) -> list[int]:
-        """Return the places to cut before; behind the cut there is, so that it stays hidden."""
+        """Return the places to cut before.
+
+        They come after the present cut, so that it stays hidden.
+        """
         found = [at for at in places if self.lowest[at] > self.cut]
         return [0, *found] if self.cut and self._stays else found
 
     @property
     def _stays(self) -> bool:
-        """Whether the summary there is can stay: it says nothing of what was kept beside it.
+        """Whether the present summary can stay, since it does not cover what was kept beside it.
 
-        A later compaction keeps other records: words that were the last ones then are no more.
+        A later compaction keeps other records: the user's last words of that time are not the last
+        any more.
         """
         kept = self.view.unfinished(self.cut)
         return all(item.seq in kept for item in self.items if item.seq <= self.cut)
 
     def planned(self) -> CutPlan:
-        """Return the smallest compaction that leaves headroom; raises ``Unmet`` without one."""
+        """Return the smallest compaction that leaves headroom; raise ``Unmet`` if there is none."""
         before = sum((weight.now for weight in self.weights), self.carried)
         if self.budget.holds(before):
             return CutPlan(self.cut, 0, 0, before, before, [])
@@ -323,10 +332,10 @@ class Planner:
         raise self._unmet(before)
 
     def _reaches(self) -> Iterator[int]:
-        """Return how many items are old, whose results may be shortened.
+        """Yield how many items count as old, so that their results may be shortened.
 
-        All before the last reply, or before the last words if later; if that is not enough, the
-        last reply as well, unless a call of it waits or is going to run.
+        First all items before the last reply, or before the last words if these are later. If that
+        is not enough, the last reply as well, unless a call of it is waiting or about to run.
         """
         last = [n for n, item in enumerate(self.items) if isinstance(item, ModelReply | Spoken)]
         old = last[-1] if last else 0
@@ -336,7 +345,7 @@ class Planner:
             yield old + 1
 
     def _cost(self, begin: int, middle: int, limit: int) -> Cost:
-        """Return what items cost from one on; those before ``middle`` are shortened."""
+        """Return the cost of the items from ``begin`` on; those before ``middle`` are shortened."""
         if not limit:
             return self.whole[-1] - self.whole[begin]
         middle = max(begin, middle)
@@ -344,7 +353,10 @@ class Planner:
         return short + self.whole[-1] - self.whole[middle]
 
     def _by_shortening(self, before: Cost, old: int, share: float = TARGET) -> CutPlan | None:
-        """Send less of old results, oldest first, as far as needed."""
+        """Return a plan that shortens old results, oldest first, as far as needed.
+
+        None if impossible.
+        """
         if self.cut and not self._stays:
             return None
         for limit in LIMITS:
@@ -364,9 +376,11 @@ class Planner:
         return max(item.seq for item in self.items[:count])
 
     def _by_cutting(self, before: Cost, old: int) -> CutPlan | None:
-        """Put a summary in the place of the beginning, as little of it as needed.
+        """Return a plan that replaces the beginning by a summary, as little of it as needed.
 
-        Between turns if that is enough, else in the last one, else anywhere.
+        Or None.
+
+        It cuts between turns if that is enough, else in the last turn, else anywhere.
         """
         anywhere = self._allowed(boundaries(self.items, anywhere=True))
         turns = [at for at in self.allowed if not at or isinstance(self.items[at], Spoken)]
@@ -393,7 +407,8 @@ class Planner:
         return [*allowed[max(at - 1, 0) : at + 4], *allowed[-1:]]
 
     def _cut_at(self, at: int, before: Cost, room: int, old: int) -> CutPlan:
-        # up to the record before the first that stays: with the results of what is cut off
+        # up to the record before the first that stays, so that the results of hidden calls are
+        # included
         through = max(self.lowest[at] - 1 if at else 0, self.cut)
         kept = self.view.unfinished(through)
         beside = [weight for weight in self.weights[:at] if weight.item.seq in kept]
@@ -409,7 +424,10 @@ class Planner:
         return CutPlan(through, self._reach(old), limit, before, rest[limit], hidden, room)
 
     def _beside(self, weights: Sequence[Weight], limit: int) -> Cost:
-        """Return what is kept beside a summary costs; the last words of the user go out whole."""
+        """Return the cost of what is kept beside a summary.
+
+        The user's last words are sent whole.
+        """
         costs = (
             weight.short[limit] if limit and weight.item.seq != self.words else weight.whole
             for weight in weights
@@ -425,7 +443,7 @@ class Planner:
 
 
 def unmet(before: Cost, least: Cost, budget: TokenBudget) -> Unmet:
-    """Return the error for a budget that cannot be met, with the figures of what can."""
+    """Return the error for a budget that cannot be met, with the figures that can be."""
     figures = f"a request of this session has {before.tokens} tokens and {before.bytes} bytes"
     if least.tokens >= before.tokens:
         return Unmet(f"{figures}, of which nothing can be left out; the budget is {budget}")
@@ -441,11 +459,12 @@ def _summary_cost(room: int) -> Cost:
 
 
 def boundaries(items: Sequence[Item], *, anywhere: bool = False) -> list[int]:
-    """Return the places to cut before: where a turn begins, and, in the last one, each reply.
+    """Return the places to cut before: the beginning of each turn, and each reply of the last one.
 
-    What stands before must have been written before what stands behind, so that one record number
-    parts them. The last turn is cut only between its batches, and its first words stay. With
-    ``anywhere`` each turn is: where the user talks into every reply, no number parts two turns.
+    All records before a cut must have lower numbers than those after it, so that one number divides
+    them. The last turn is cut only between its replies, and its first words stay. With
+    ``anywhere``, every turn is treated like that: if the user talks into every reply, no number
+    divides two turns.
     """
     last = max((n for n, item in enumerate(items) if isinstance(item, Spoken)), default=0)
     last = 0 if anywhere else last

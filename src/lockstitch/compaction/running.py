@@ -1,12 +1,12 @@
-"""What carries a compaction out: its options, its clock, and the model that is asked.
+"""Run a compaction: its options, its clock, and the calls of the model.
 
-The same function that sums up gets nothing but a prompt, whoever calls it: if it is down, it is
-down for every session. So its failures are remembered here by the function itself, and by each
-session, under the function's name, for processes to come. One that failed is asked again after a
-pause, which grows while it goes on failing.
+The summarizing function gets nothing but a prompt, whoever calls it. So if it fails, it fails for
+every session. Its failures are therefore remembered here for the function itself, and in each
+session under the function's name, for later processes. After a failure it is called again only
+after a pause, which grows with every further failure.
 
-Options are there as callers write them (``CompactLimits``, ``CompactOptions``) and, with what holds
-where nothing is said, as they are read (``CompactBounds``, ``CompactSettings``).
+Options exist in two forms: as callers write them (``CompactLimits``, ``CompactOptions``), and
+validated, with defaults filled in (``CompactBounds``, ``CompactSettings``).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from lockstitch.compaction.plan import Counter, TokenBudget, budget_of
 from lockstitch.conversation.steps import drive
 from lockstitch.errors import Unmet, UsageError
 
-# Twice as long that often is longer than anybody's longest pause, and no number that overflows.
+# Doubling more often would exceed any longest pause, and could overflow.
 _DOUBLINGS = 64
 
 
 class Pauses(Struct, frozen=True):
-    """How long nobody asks, in seconds: twice as long after each failure in a row."""
+    """For how many seconds a summarizer is left alone; doubled with each failure in a row."""
 
     first: float = 30.0
     longest: float = 30 * 60.0
 
     def after(self, failures: int) -> float:
-        """Return how long the pause is after so many failures in a row."""
+        """Return the length of the pause after this many failures in a row."""
         if failures < 1:
             return 0.0
         return min(self.first * 2.0 ** min(failures - 1, _DOUBLINGS), self.longest)
@@ -61,26 +61,26 @@ PAUSES = Pauses()
 
 
 class SummarizerPast(Struct, frozen=True):
-    """What became of a summarizer: how often in a row it failed, and when it was asked last.
+    """The record of a summarizer: its failures in a row, and when it was last asked.
 
-    ``since`` is in seconds since 1970, so that another process can go by it.
+    ``since`` is in seconds since 1970, so that other processes can use it.
     """
 
     failures: int = 0
     since: float = 0.0
 
     def paused_until(self, now: float, pauses: Pauses = PAUSES) -> float | None:
-        """Return when it may be asked again; None if it may be now.
+        """Return when it may be asked again; None if it may be asked now.
 
-        A clock that was put back ends a pause: at worst it is asked once too often.
+        Setting the clock back ends a pause; at worst, it is asked once too often.
         """
         until = self.since + pauses.after(self.failures)
         return until if self.since <= now < until else None
 
     def after(self, done: Compaction, now: float) -> SummarizerPast:
-        """Return what is known after a compaction; the same if it asked nobody.
+        """Return the record after a compaction; the same one if it asked nothing.
 
-        One answer says that it is not down: what failed before that counts no more.
+        A single answer shows that the summarizer works, so earlier failures no longer count.
         """
         if not done.asked:
             return self
@@ -91,24 +91,24 @@ class SummarizerPast(Struct, frozen=True):
 
 
 def latest_past(pasts: Iterable[SummarizerPast], now: float) -> SummarizerPast:
-    """Return the last that is known; what a clock says is yet to come counts for nothing."""
+    """Return the latest of some records, ignoring those from the future."""
     begun = [past for past in pasts if past.since <= now]
     return max(begun, key=lambda past: past.since, default=SummarizerPast())
 
 
 SILENT = "an earlier question to the summarizer has not been answered, and its time is up"
 _UNKNOWN = SummarizerPast()
-# What became of functions, for as long as they live.
+# The records of functions, for as long as the functions exist.
 _PASTS: list[tuple[weakref.ref[Any], SummarizerPast]] = []
-# The questions that have not come back.
+# The questions that are still unanswered.
 _OPEN: set[Question] = set()
-# Taken again by the thread that has it, if that collects a question nobody waits for any more.
+# Reentrant, because garbage collection may end a question in the thread that holds the lock.
 _LOCK = threading.RLock()
 _now = time.time
 
 
 class Question:
-    """A question on its way: from when it is begun until its function returns, however late."""
+    """A question to a summarizer, from its beginning until the function returns, however late."""
 
     def __init__(self, asked: Summarizer, seconds: float) -> None:
         self.asked = asked
@@ -121,21 +121,21 @@ class Question:
         return time.monotonic() >= self._end
 
     def __enter__(self) -> Self:
-        """Count it among the open ones."""
+        """Count it among the open questions."""
         with _LOCK:
             _OPEN.add(self)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Count it no more: it has come back."""
+        """Stop counting it, because it was answered."""
         with _LOCK:
             _OPEN.discard(self)
 
 
 class Summarizer:
-    """A function that one compaction may ask; ``past`` is what its session knows of it.
+    """A function that one compaction may ask; ``past`` is its record in the session.
 
-    ``scope`` names the session. With ``ignore_pause`` it is asked whatever became of it before.
+    ``scope`` names the session. With ``ignore_pause`` it is asked regardless of earlier failures.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Summarizer:
 
     @property
     def unasked(self) -> str:
-        """Why it is not asked now; empty if it is."""
+        """The reason why it is not asked now; empty if it is."""
         if self._ignores:
             return ""
         if self._until is not None:
@@ -175,20 +175,24 @@ class Summarizer:
         return SILENT if any(one.is_overdue for one in others) else ""
 
     def is_same(self, other: Summarizer) -> bool:
-        """Whether it is the same function, or, in one session, one of the same name.
+        """Whether it is the same function or, in one session, one with the same name.
 
-        Many are made anew for each request, from the same line of a program.
+        Many are created anew for each request, by the same line of a program.
         """
         if self._scope and (self._scope, self.name) == (other._scope, other.name):
             return True
         return _is_same(self.function, other.function)
 
     def learn(self, done: Compaction) -> SummarizerPast | None:
-        """Remember what became of it; returns what a session has to keep, None for nothing."""
+        """Remember the outcome.
+
+        Return the record to store in the session, None if nothing changed.
+        """
         if not done.asked:
             return None
         self.past = self.past.after(done, _now())
-        # Remember without keeping it alive; what cannot be remembered so is left to its session.
+        # Use a weak reference; functions that do not allow one are remembered only by their
+        # session.
         is_method = inspect.ismethod(self.function)
         with _LOCK, suppress(TypeError):
             made = weakref.WeakMethod(self.function) if is_method else weakref.ref(self.function)
@@ -199,31 +203,31 @@ class Summarizer:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return a name by which another process knows a function again."""
+    """Return a name by which another process recognizes a function."""
     while isinstance(function, functools.partial):
         function = function.func
     named: Any = function if hasattr(function, "__qualname__") else type(function)
     module = getattr(named, "__module__", None) or "builtins"
     name = f"{module}.{named.__qualname__}"
     code = getattr(function, "__code__", None)
-    # one module has many without a name
+    # one module may have many functions without a name
     return f"{name}:{code.co_firstlineno}" if code and name.endswith("<lambda>") else name
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Whether it is the same object; a method is another one each time it is looked up."""
+    """Whether this is the same object; a bound method is a new object on every access."""
     return one is other or (inspect.ismethod(one) and one == other)
 
 
 def forget() -> None:
-    """Forget every function and every question, as a process does that has just begun."""
+    """Forget all functions and questions, as in a new process."""
     with _LOCK:
         _PASTS.clear()
         _OPEN.clear()
 
 
 def _forget_questions() -> None:
-    """Forget the questions of a process that forked: its threads are not here."""
+    """Forget the questions of the parent in a forked child, which does not have its threads."""
     global _LOCK  # noqa: PLW0603 - somebody may have held it when the process forked
     _LOCK = threading.RLock()
     _OPEN.clear()
@@ -240,11 +244,11 @@ Progress = Callable[[int, int], None]
 
 
 def quiet(_done: int, _total: int) -> None:
-    """Take no notice of how far it is."""
+    """Ignore the progress."""
 
 
 class Clock:
-    """How long a compaction may take, as a whole and for each question."""
+    """The time limits of a compaction, in all and for each question."""
 
     def __init__(self, deadline: float, call_timeout: float | None) -> None:
         self._end = time.monotonic() + _seconds(deadline, "deadline")
@@ -268,9 +272,9 @@ def _seconds(value: object, name: str) -> float:
 
 
 class Apart(Struct, frozen=True):
-    """An action that takes a while: it weighs a conversation, or waits for a store.
+    """An action that takes a while: it measures a conversation, or waits for a store.
 
-    One that ``must_end`` is not left alone when whoever waits for it is cancelled.
+    If it ``must_end``, it is completed even when the caller is cancelled.
     """
 
     function: Callable[[], Any]
@@ -278,7 +282,7 @@ class Apart(Struct, frozen=True):
 
 
 class Sleep(Struct, frozen=True):
-    """Time to let go by."""
+    """Wait for some time."""
 
     seconds: float
 
@@ -302,10 +306,10 @@ def compaction_actions(
     keep: Keep,
     on_progress: Progress,
 ) -> Actions[Compaction]:
-    """Go through the steps of a compaction; an exception from outside leaves nothing behind."""
+    """Run the steps of a compaction as actions; an exception from outside cleans up."""
     answer: Answer = None
     while True:
-        # A long conversation takes a while to weigh.
+        # Measuring a long conversation takes a while.
         step = yield Apart(partial(_advance, steps, answer))
         answer = None
         if isinstance(step, Compaction):
@@ -340,13 +344,13 @@ def run(
     keep: Keep,
     on_progress: Progress,
 ) -> Compaction:
-    """Drive a compaction to its end."""
+    """Run a compaction to its end."""
     actions = compaction_actions(steps, summarizer, clock, keep=keep, on_progress=on_progress)
     return drive(actions, perform)
 
 
 def perform(action: Action) -> Any:
-    """Carry an action out, here and now."""
+    """Perform an action synchronously."""
     if isinstance(action, Apart):
         return action.function()
     if isinstance(action, Sleep):
@@ -357,13 +361,14 @@ def perform(action: Action) -> Any:
         with question:
             answer = attempt(question.asked.function, action.prompt)
             if inspect.iscoroutine(answer):
-                # Awaited in this thread, which has no event loop yet; it takes long to import.
+                # Awaited in this thread, which has no event loop; imported here because asyncio
+                # loads slowly.
                 from asyncio import run  # noqa: PLC0415
 
                 answer = attempt(run, answer)
             answers.put(answer)
 
-    # A callable that never returns must not hold anybody up, at the end of the program either.
+    # A function that never returns must not block anybody, not even the end of the program.
     threading.Thread(target=ask, name="lockstitch-summary", daemon=True).start()
     try:
         return check_answer(answers.get(timeout=question.seconds))
@@ -372,12 +377,12 @@ def perform(action: Action) -> Any:
 
 
 def silence(question: Question) -> Failure:
-    """Return the failure of a question that was not answered in its time."""
+    """Return the failure of a question that was not answered in time."""
     return Failure(f"no answer within {question.seconds:.1f} seconds")
 
 
 def attempt(summarize: Callable[[Any], Any], prompt: Any) -> Any:
-    """Call a model; what it raises is a failure."""
+    """Call a model; return an exception as a failure."""
     try:
         return summarize(prompt)
     except BaseException as error:  # noqa: BLE001 - whatever a model's client raises
@@ -385,26 +390,26 @@ def attempt(summarize: Callable[[Any], Any], prompt: Any) -> Any:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what kind of failure it was, without the words of it, which may be the user's."""
+    """Return the kind of a failure without its message, which may contain the user's words."""
     status = getattr(error, "status_code", None)
     kind = type(error).__name__
     return Failure(f"{kind} ({status})" if isinstance(status, int) else kind)
 
 
 def check_answer(answer: Any) -> str | Failure:
-    """Take nothing but a text for an answer."""
+    """Return an answer if it is a text, otherwise a failure."""
     if isinstance(answer, str | Failure):
         return answer
     return Failure(f"the summary was a {type(answer).__name__}, not a string")
 
 
 class CompactLimits(TypedDict, total=False):
-    """The limits of a compaction.
+    """The limits for compacting any session.
 
-    ``most_bytes`` is the most bytes that a request may have, ``deadline`` the total number of
-    seconds for the model, ``call_timeout`` the number for each call, and ``on_progress`` is called
-    with the number of calls done and their total. ``ignore_pause`` calls a model even while it is
-    paused because it failed.
+    ``most_bytes`` limits the size of a request besides its tokens. ``deadline`` limits the seconds
+    for asking a model in all, and ``call_timeout`` those for each question. ``on_progress`` is
+    called with the number of questions that are done, and of all. ``ignore_pause`` asks a model
+    even while it is left alone after a failure.
     """
 
     most_bytes: int | None
@@ -415,7 +420,7 @@ class CompactLimits(TypedDict, total=False):
 
 
 class CompactOptions(CompactLimits, total=False):
-    """How a session of a store is compacted.
+    """The options for compacting a session of a store.
 
     ``counter`` counts the tokens of messages, and ``window`` is how many of them the summarizing
     model accepts at once.
@@ -426,7 +431,7 @@ class CompactOptions(CompactLimits, total=False):
 
 
 class CompactBounds(Struct, frozen=True, kw_only=True):
-    """``CompactLimits`` with a budget of tokens; raises ``UsageError`` for what makes no sense."""
+    """``CompactLimits`` with a budget of tokens; raises ``UsageError`` if a value is not valid."""
 
     tokens: int
     most_bytes: int | None = None
@@ -436,34 +441,37 @@ class CompactBounds(Struct, frozen=True, kw_only=True):
     ignore_pause: bool = False
 
     def __post_init__(self) -> None:
-        """Read everything once: what is wrong is found also where nothing has to be done."""
+        """Check all values, so that errors are found even if nothing has to be done."""
         _ = self.budget, self.clock
 
     @property
     def budget(self) -> TokenBudget:
-        """What a request may cost."""
+        """The most that a request may cost."""
         return budget_of(self.tokens, self.most_bytes)
 
     @property
     def clock(self) -> Clock:
-        """How long asking may take, from now on."""
+        """The time limits, starting now."""
         return Clock(self.deadline, self.call_timeout)
 
     def show(self, done: int, total: int) -> None:
-        """Report how far it is to whoever wants to know."""
+        """Report the progress."""
         if self.on_progress is not None:
             self.on_progress(done, total)
 
 
 class CompactSettings(CompactBounds, frozen=True, kw_only=True):
-    """``CompactOptions`` with a budget of tokens, and the dialect of the request to meet it."""
+    """``CompactOptions`` with a budget of tokens, and the dialect of the request to measure."""
 
     dialect: str | None = None
     counter: Counter | None = None
     window: int = 0
 
     def loosened(self, error: Unmet) -> CompactSettings:
-        """Return the least that can be met instead; raises the error again if there is none."""
+        """Return settings with the least budget that can be met.
+
+        Raise the error if there is none.
+        """
         if not error.least:
             raise error
         return structs.replace(self, tokens=error.least, most_bytes=None)
@@ -472,7 +480,7 @@ class CompactSettings(CompactBounds, frozen=True, kw_only=True):
 def compact_settings(
     budget: int | None, dialect: str, options: CompactOptions
 ) -> CompactSettings | None:
-    """Return what a request has to keep to; None without a budget."""
+    """Return the settings that a request has to meet; None without a budget."""
     if budget is not None:
         return CompactSettings(tokens=budget, dialect=dialect, **options)
     if CompactSettings(tokens=1, **options).most_bytes is not None:

@@ -1,1 +1,1 @@
-"""The inspector: a page on this machine that shows sessions and repairs them."""
+"""The inspector: a web page on this machine that shows sessions and repairs them."""

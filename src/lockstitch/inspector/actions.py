@@ -1,7 +1,8 @@
-"""What the page can do, through the calls that the command line makes: there is no other way.
+"""The actions of the page; they make the same calls as the command line.
 
-A session is named by a :class:`Subject`. Every action is first asked what it would do
-(:func:`plan_action`) and then done (:func:`perform`) only if it would still do exactly that.
+A session is named by a :class:`Subject`. For every action the page first asks what it would do
+(:func:`plan_action`), and the action is done (:func:`perform`) only if it would still do exactly
+that.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ class Subject(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """A name for links that shows nothing of the path, the same in every run."""
+        """An id for links that reveals nothing of the path and is the same in every run."""
         where = self.target if own_stores.is_postgres(self.target) else os.path.abspath(self.target)  # noqa: PTH100
         name = f"{where}\0{self.session}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(name).hexdigest()[:16]
 
 
 class SessionReading(Struct):
-    """A session that was read: what a check says of it, and its rows."""
+    """A session that was read: the report of a check, and its rows."""
 
     report: Report
     timeline: Timeline
@@ -53,7 +54,7 @@ class SessionReading(Struct):
 
 
 def require_showable(target: str | None) -> None:
-    """Raise if a target is nothing that can be shown."""
+    """Raise an error if a target cannot be shown."""
     if target is None or Path(target).is_dir():
         return
     if own_stores.may_be(target) and own_stores.place_of(target):
@@ -70,7 +71,7 @@ def is_store(target: str | None) -> bool:
 
 
 def scan(target: str | None) -> Iterator[tuple[Subject, Report]]:
-    """Check every session of this machine, or of a target, one after the other."""
+    """Yield a report on every session of this machine, or of a target."""
     if target is not None and own_stores.is_postgres(target):
         for report in operations.scan_database(target):
             yield _found(target, report)
@@ -95,7 +96,7 @@ def _found(target: str, report: Report) -> tuple[Subject, Report]:
 
 
 def _name(report: Report) -> str | None:
-    """Return the name of a session among others of its file; a file of one needs none."""
+    """Return the name of a session among others in its file; None for the only one of a file."""
     is_many = report.format == OWN or report.target.endswith((".db", ".sqlite", ".sqlite3"))
     return report.session if is_many or own_stores.is_postgres(report.target) else None
 
@@ -108,7 +109,7 @@ def check_again(subject: Subject) -> Report:
 
 
 def source_of(subject: Subject) -> Source:
-    """Return the source of a session of another program."""
+    """Return the source of another program's session."""
     found = resolve_sources(subject.target, session=subject.session)
     found = [one for one in found if one.session == subject.session] or found
     if not found:
@@ -117,7 +118,7 @@ def source_of(subject: Subject) -> Source:
 
 
 def read_session(subject: Subject) -> SessionReading:
-    """Read a session whole; one that cannot be read has an error in its report and no rows."""
+    """Read an entire session; if that fails, the report has an error, and there are no rows."""
     if subject.is_own:
         journal = stored.read(subject.target, subject.session)
         report = check_again(subject)
@@ -150,14 +151,17 @@ def _has_undo(source: Source) -> bool:
 
 
 def plan_action(subject: Subject, action: str, options: Mapping[str, Any]) -> ActionPlan:
-    """Work an action out; changes nothing."""
+    """Return the plan of an action; nothing is changed."""
     if subject.is_own:
         return plans.plan_own(subject.target, str(subject.session), action, options)
     return plans.plan_foreign(source_of(subject), action, options)
 
 
 def perform(subject: Subject, action: str, options: Mapping[str, Any], stamp: str) -> list[str]:
-    """Do what was shown, and say what was done; raises ``Moved`` if it would be something else."""
+    """Do what was shown.
+
+    Return what was done. Raise ``Moved`` if it would be something else now.
+    """
     plan = plan_action(subject, action, options)
     if plan.preview.refusal:
         raise UsageError(plan.preview.refusal)
@@ -182,7 +186,7 @@ def export_session(
 
 
 def export_branch(subject: Subject, place: str) -> tuple[bytes, str]:
-    """Return a branch that a resume leaves behind as a session's file of its own, and its name."""
+    """Return a branch that a resume would drop, as a session file of its own, and its name."""
     found: Opened = source_of(subject).open(follow_symlinks=True)
     data = found.source.form.fork(found.transcript, place)
     stem = Path(found.source.path).name.partition(".")[0]

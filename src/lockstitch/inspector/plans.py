@@ -1,7 +1,7 @@
-"""What an action would change, side by side, for a person to agree to, and how it is done.
+"""Show what an action would change, side by side, so that a person can agree to it; and do it.
 
-The actions are those of the commands: for sessions of other programs, and for those in stores of
-our own.
+The actions are those of the commands: for sessions of other programs, and for sessions in
+Lockstitch stores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lockstitch.sources.source import Opened, Report, Shorter, Source
 from lockstitch.stored import DAMAGED, Journal
 from lockstitch.transcript import size
 
-# Of a plan that changes more, the rest is only counted.
+# The rest of a plan that changes more is only counted.
 MOST_RECORDS = 200
 _MOST_LINES = 400
 _LONGEST_LINE = 1000
@@ -49,10 +49,10 @@ Line = tuple[str, str | None, str | None]
 
 
 class Preview(Struct):
-    """What an action is going to do; no other plan has the same ``stamp``.
+    """What an action is going to do; every other plan has another ``stamp``.
 
-    ``refusal`` says why it cannot be done now. ``records`` has what changes in the store, side by
-    side, ``more`` how many records besides.
+    ``refusal`` says why it cannot be done now. ``records`` are the changed records, side by side,
+    and ``more`` says how many others there are.
     """
 
     action: str
@@ -69,7 +69,7 @@ class Preview(Struct):
 
 
 class ActionPlan(Struct):
-    """An action that was worked out: what a person is shown of it, and how it is done."""
+    """A planned action: the preview that a person is shown, and a function that does it."""
 
     preview: Preview
     apply: Callable[[], list[str]]
@@ -82,12 +82,12 @@ def shorten_home(path: str) -> str:
 
 
 def make_stamp(*parts: object) -> str:
-    """Return a text that is another one for another plan."""
+    """Return a text that differs for every other plan."""
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[str, Any]]:
-    """Return the records that change, the first of them, line by line beside each other."""
+    """Return the first of the changed records, with their lines side by side."""
     in_order = sorted(found, key=lambda one: (Place.parse(one.place).order, one.before is None))
     shown = in_order[:MOST_RECORDS]
     values = [[_decode(one.before), _decode(one.after)] for one in shown]
@@ -103,7 +103,7 @@ def compare_records(found: Sequence[Difference], *, reveal: bool) -> list[dict[s
 
 
 def _decode(text: str | None) -> Any:
-    """Return a record's value, or its text if it is no JSON; None if there is no record."""
+    """Return a record's value, or its text if it is not JSON; None if there is no record."""
     if text is None:
         return None
     try:
@@ -125,7 +125,7 @@ def _pretty(value: Any) -> list[str]:
 
 
 def compare_lines(before: Sequence[str], after: Sequence[str]) -> Iterator[Line]:
-    """Yield lines beside each other; of those that are the same, only a few around the others."""
+    """Yield lines side by side; of equal lines, only a few around the changes."""
     if not before or not after:
         kind = "old" if before else "new"
         for line in (before or after)[:_MOST_LINES]:
@@ -156,7 +156,7 @@ _LEAST_TOKENS, _MOST_TOKENS = 1_000, 10_000_000
 
 
 def foreign_actions(found: Opened, report: Report, *, has_undo: bool) -> list[str]:
-    """Name what can be done with a session."""
+    """Return the names of the actions that are possible for a session."""
     form = found.source.form
     is_sealed = found.transcript.sealed or found.transcript.waiting
     fixable = any(one.fixable and one.severity != NOTE for one in report.findings)
@@ -171,7 +171,7 @@ def foreign_actions(found: Opened, report: Report, *, has_undo: bool) -> list[st
 
 
 def plan_foreign(source: Source, action: str, options: Mapping[str, Any]) -> ActionPlan:
-    """Work an action out; changes nothing."""
+    """Return the plan of an action; nothing is changed."""
     known = {"repair": _plan_repair, "undo": _plan_undo, "compact": _plan_compact}
     if action not in known:
         raise UsageError("this action is not available for a session of another program")
@@ -189,7 +189,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     different = list(listing.differences(plan))
     # the bytes that the plan is for, and what it changes
     digest = found.before.digest if found.before is not None else ""
-    # Values, since what a record holds is not in its repr.
+    # The values themselves, since the repr of a record leaves out its content.
     stamp = make_stamp(digest, wanted, [structs.astuple(one) for one in different])
     made = Preview("repair", "Repair this session", "Repair", stamp)
     made.changes, made.remaining = outlook.changes, outlook.remaining
@@ -285,7 +285,7 @@ def _facts(path: str) -> tuple[int, int]:
 
 
 def _describe_undo(backup: Backup) -> str:
-    """Return what stands there now and what will."""
+    """Return a text that says what is there now and what will be."""
     when = f"the repair of {backup.time:%Y-%m-%d %H:%M:%S} UTC"
     if backup.rows is not None:
         return f"{several(len(backup.rows['rows']), 'row')} will be as before {when}."
@@ -298,7 +298,7 @@ def _describe_undo(backup: Backup) -> str:
 
 
 def _preview_compaction(outlook: Shorter, budget: int, stamp: str, *says: str) -> Preview:
-    """Say what a compaction would do, also why there is nothing to do."""
+    """Return a preview of a compaction, also if there is nothing to do."""
     before, after = outlook.done.before, outlook.done.after
     made = Preview("compact", "Make this session shorter", "Compact", stamp)
     if outlook.done.event is None:
@@ -344,7 +344,7 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
 
 
 def parse_budget(options: Mapping[str, Any]) -> int:
-    """Read how many tokens a compacted session may have."""
+    """Return how many tokens a compacted session may have."""
     budget = options.get("budget", compaction.BUDGET)
     if not isinstance(budget, int) or not _LEAST_TOKENS <= budget <= _MOST_TOKENS:
         raise UsageError(
@@ -354,7 +354,7 @@ def parse_budget(options: Mapping[str, Any]) -> int:
 
 
 def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
-    """Name what can be done with a session."""
+    """Return the names of the actions that are possible for a session."""
     if is_aside(journal.session):
         return ["export"]
     if any(one.code == DAMAGED for one in report.findings):
@@ -375,7 +375,7 @@ def own_actions(target: str, journal: Journal, report: Report) -> list[str]:
 
 
 def plan_own(target: str, session: str, action: str, options: Mapping[str, Any]) -> ActionPlan:
-    """Work an action out; changes nothing."""
+    """Return the plan of an action; nothing is changed."""
     known: dict[str, Callable[..., ActionPlan]] = {
         "repair": _plan_own_repair,
         "undo": _plan_own_undo,
@@ -415,7 +415,7 @@ def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> Ac
 
 
 def _end(target: str, session: str) -> tuple[int, int]:
-    """Return where a session stands: any change of it moves that."""
+    """Return where a session ends, which any change of it moves."""
     found = stored.found(target, session)
     return found.seq, found.changed
 
@@ -430,7 +430,7 @@ def _read_place(options: Mapping[str, Any]) -> int | str:
 def _plan_rewind(
     target: str, session: str, options: Mapping[str, Any], *, is_back: bool = False
 ) -> ActionPlan:
-    """Plan to go back, or with ``is_back`` to take the last rewind back."""
+    """Plan a rewind, or with ``is_back`` the undo of the last one."""
     place = None if is_back else _read_place(options)
     journal = stored.read(target, session)
     aim, end = stored.aim(journal, place), journal.state.seq
@@ -478,7 +478,7 @@ def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionP
     except UsageError as error:
         made.refusal = str(error)
     except LockstitchError:
-        pass  # nobody has the name
+        pass  # the name is free
 
     def apply() -> list[str]:
         count = stored.fork(target, session, new, at=upto)

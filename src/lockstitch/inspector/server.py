@@ -1,9 +1,9 @@
-"""The page's server: sockets on the loopback address, every request looked at by the guard.
+"""The server of the page: sockets on the loopback address, with a guard that checks every request.
 
-Only the person who started the page may ask, from that page. The address that is printed holds a
-token behind ``#``, which browsers do not send; the page hands it in once, and gets a cookie and a
-second token for a header in return. Both are asked for with every request for data: a cookie alone
-is sent to every port of this machine, and a token alone is not bound to this browser.
+Only the person who started the page may send requests, and only from that page. The printed address
+contains a token after ``#``, which browsers do not send. The page hands the token in once, and gets
+a cookie and a second token for a header in return. Every request for data needs both: a cookie
+alone is sent to every port of this machine, and a token alone is not bound to this browser.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SITES = ("same-origin", "none")
 
 
 class PageGuard:
-    """The secrets of one run of the page; the first one is good for one use."""
+    """The secrets of one run of the page; the first one can be used once."""
 
     def __init__(self) -> None:
         self.entrance: str | None = secrets.token_urlsafe(32)
@@ -69,19 +69,19 @@ class PageGuard:
 
     @property
     def cookie_name(self) -> str:
-        """The cookie's name, with the port: those of other ports are sent along."""
+        """The name of the cookie, with the port, since browsers send other ports' cookies, too."""
         return f"lockstitch-{self.port}"
 
     def address(self) -> str:
-        """Return the address that lets one browser in."""
+        """The address that lets one browser in."""
         return f"http://{NAMES[0]}:{self.port}/#token={self.entrance}"
 
     def refusal(self, method: str, headers: Mapping[str, str], *, is_data: bool) -> str:
-        """Return why a request is none of the page's own; empty if it may be.
+        """Return why a request does not come from the page; "" if it may.
 
-        A page of another site can have this address called under a name that it owns, or from
-        its own origin: what the browser says of both is compared. Whoever follows a link may
-        come from anywhere, and gets the empty page.
+        A page of another site can request this address under a host name that it owns, or from its
+        own origin, so the host and origin that the browser sends are checked. Following a link from
+        anywhere is allowed, and leads to the empty page.
         """
         hosts = [f"{name}:{self.port}" for name in NAMES]
         if headers.get("Host", "").lower() not in hosts:
@@ -99,7 +99,7 @@ class PageGuard:
         return ""
 
     def enters(self, token: object) -> bool:
-        """Whether a token is the one that was printed; from then on it is good for nothing."""
+        """Whether a token is the printed one, which is not valid any more afterwards."""
         if self.entrance is None or not _is_same(token, self.entrance):
             return False
         self.entrance = None
@@ -139,7 +139,8 @@ class Inspector:
         self.guard = PageGuard()
         self.shelf = Shelf()
         self.on_failure = on_failure
-        # Sessions are read and changed one at a time: none of it is made for several threads.
+        # Sessions are read and changed one at a time, because none of this is made for several
+        # threads.
         self._one = asyncio.Lock()
         self._scan: threading.Thread | None = None
 
@@ -163,7 +164,7 @@ class Inspector:
 
     @web.middleware
     async def _guard_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse strangers, and give every answer its headers; no failure shows content."""
+        """Refuse strangers, and add headers to every answer; failures show no content."""
         is_data = request.path.startswith("/api/")
         cookie = request.cookies.get(self.guard.cookie_name)
         why = self.guard.refusal(request.method, request.headers, is_data=is_data)
@@ -199,7 +200,7 @@ class Inspector:
             self.on_failure(error)
             return _error(500, f"internal error: {type(error).__name__}")
 
-    # Coming in
+    # Entering.
 
     async def _enter(self, request: web.Request) -> web.Response:
         sent = await _fields(request)
@@ -210,7 +211,7 @@ class Inspector:
         response.set_cookie(name, value, httponly=True, samesite="Strict", path="/")
         return response
 
-    # The list
+    # The list.
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         headers = {**HEADERS, "Content-Type": "text/event-stream"}
@@ -239,7 +240,7 @@ class Inspector:
         return _json({})
 
     def scan(self) -> None:
-        """Look for sessions, unless that is under way; must be called in the loop."""
+        """Start a scan unless one is running; must be called in the loop."""
         if self._scan is not None and self._scan.is_alive():
             return
         self.catalog.set_state(is_done=False, error="")
@@ -248,12 +249,12 @@ class Inspector:
         self._scan.start()
 
     def close(self) -> None:
-        """Let a scan end, and wait for it."""
+        """End a scan, and wait for that."""
         self.catalog.close()
         if self._scan is not None:
             self._scan.join(timeout=10)
 
-    # One session
+    # One session.
 
     def _subject(self, request: web.Request) -> Subject:
         subject = self.catalog.find(request.match_info["id"])
@@ -262,7 +263,7 @@ class Inspector:
         return subject
 
     async def _alone(self, call: Callable[..., T], *args: Any) -> T:
-        """Do what takes a while in a thread, one after the other."""
+        """Do slow work in a thread, one call after the other."""
         async with self._one:
             return await asyncio.to_thread(call, *args)
 
@@ -290,7 +291,7 @@ class Inspector:
             raise web.HTTPGone(reason="the session has been read again since: look again")
         return view
 
-    # What can be done with it
+    # What can be done with it.
 
     async def _plan(self, request: web.Request) -> web.Response:
         subject, sent = self._subject(request), await _fields(request)
@@ -330,7 +331,7 @@ def _action_in(sent: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 async def _fields(request: web.Request) -> dict[str, Any]:
-    """Read the object that a request sends."""
+    """Return the object in a request's body."""
     try:
         value = msgspec.json.decode(await request.read())
     except ValueError:
@@ -347,7 +348,7 @@ def _number(text: str) -> int:
 
 
 def _json(value: Any, status: int = 200) -> web.Response:
-    # ASCII: a text may hold half a character, which UTF-8 cannot say
+    # ASCII, because a text may contain half a character, which UTF-8 cannot encode
     return web.Response(body=json.dumps(value).encode(), status=status, content_type=_JSON_TYPE)
 
 
@@ -365,7 +366,7 @@ def _download(data: bytes, name: str) -> web.Response:
     return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
 
-# The assets
+# The assets.
 
 
 async def _asset(request: web.Request) -> web.Response:
@@ -376,7 +377,7 @@ async def _asset(request: web.Request) -> web.Response:
     return web.Response(body=ASSETS[name], content_type=kind, charset="utf-8")
 
 
-# The files of the page, read once: nothing else on the disk is ever served.
+# The files of the page, read once; nothing else on the disk is ever served.
 ASSETS = {
     one.name: one.read_bytes()
     for one in (files("lockstitch.inspector") / "assets").iterdir()
@@ -384,7 +385,7 @@ ASSETS = {
 }
 
 
-# Running it
+# Running it.
 
 
 def run(inspector: Inspector, port: int | None, ready: Callable[[str], None]) -> None:
@@ -396,7 +397,7 @@ DEFAULT_PORT = 8407
 
 
 class InspectorServer(AppServer):
-    """An inspector with its sockets; without a port on the usual one, or else any that is free."""
+    """An inspector with its sockets, on a given port, or else on the usual one or any free one."""
 
     def __init__(self, inspector: Inspector, port: int | None) -> None:
         ports = (DEFAULT_PORT, 0) if port is None else (port,)
@@ -417,5 +418,5 @@ class InspectorServer(AppServer):
 
 
 def running(inspector: Inspector, port: int = 0) -> AbstractContextManager[str]:
-    """Serve from a thread of this process for as long as the block lasts; yield the address."""
+    """Serve from a thread of this process during the block; yield the address."""
     return serving(InspectorServer(inspector, port))

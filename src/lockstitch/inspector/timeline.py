@@ -1,9 +1,9 @@
 """A whole session as one list of rows: what a resume sends, and where the rest branches off.
 
-Pure. Each row is a message with its parts, each call with its result, as plain values for JSON. A
-row of the conversation itself has lane 0; those of a piece that a resume does not send have lane 1,
-between a row that says what it is and, after a compaction, one that says where the conversation
-goes on.
+Pure. Each row is a message with its parts, and each call has its result, as plain values for JSON.
+Rows of the conversation itself have lane 0. Rows of a piece that a resume does not send have lane
+1; they come after a row that says what the piece is and, after a compaction, before one that says
+where the conversation continues.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from lockstitch.transcript.messages import (
 
 Row = dict[str, Any]
 Part = dict[str, Any]
-# Where a text ends that was not asked for in full.
+# Where a text is cut if it was not requested in full.
 LONGEST = 4000
 _LONGEST_TIME = 40
 
 
 class PlacedRow(Struct):
-    """A row with the numbers of the records that it is made of; none for what needs no row."""
+    """A row with the numbers of the records that it is made from.
+
+    Empty for a row without records.
+    """
 
     anchors: Sequence[int]
     row: Row | None
@@ -48,7 +51,7 @@ class PlacedRow(Struct):
 def messages_as_rows(
     history: History, transcript: Transcript, marks: Mapping[str, Sequence[Finding]]
 ) -> Iterator[PlacedRow]:
-    """Return the messages of a history; one that holds nothing but answers is with its calls."""
+    """Yield the messages of a history; a message of nothing but results is shown with its calls."""
     show = MessageTranscript(history.messages, history.dialect, marks)
     starts = {start: number for number, start in enumerate(turn_starts(show.view), 1)}
     for position, message in enumerate(show.view):
@@ -58,7 +61,7 @@ def messages_as_rows(
             for part in message.parts
         )
         if is_folded and message.parts:
-            # nothing but answers, which stand with their calls
+            # only results, which are shown with their calls
             yield PlacedRow(anchors, None)
         else:
             parts = join_results(show.message(message))
@@ -67,7 +70,7 @@ def messages_as_rows(
             role = "tool" if is_tool else message.role
             row: Row = {"place": str(place), "role": role, "parts": parts}
             record = transcript.records[anchors[0]].value if anchors else None
-            # when it was written, where that is said as most programs do
+            # the time it was written, in the field that most programs use
             at = record.get("timestamp") if isinstance(record, dict) else None
             row |= {"time": at} if isinstance(at, str) and len(at) < _LONGEST_TIME else {}
             row |= {"turn": starts[position]} if position in starts else {}
@@ -75,7 +78,7 @@ def messages_as_rows(
 
 
 def journal_as_rows(journal: Journal, behind: int = 0) -> Iterator[PlacedRow]:
-    """Yield a session of a Lockstitch store, or what of it stands behind a record."""
+    """Yield the rows of a session in a Lockstitch store, or of its part after a record."""
     items, facts = journal.view.items, journal.state.facts
     for place, between, pieces in JournalTranscript(journal).pieces():
         item = items[place] if place < len(items) else None
@@ -124,7 +127,7 @@ def _beginning(text: str, most: int | None) -> tuple[str, int]:
     return text[:most], max(len(text) - most, 0) if most else 0
 
 
-# So many rewinds of a session are shown with what they left; each takes a fold of its records.
+# How many rewinds of a session to show with what they removed; each takes a fold of its records.
 _MOST_REWINDS = 20
 _REWOUND = "left behind on purpose, by a rewind"
 _SUMMED_UP = "summarized by a compaction"
@@ -139,7 +142,7 @@ _SEAM: Row = {
 
 
 class OffLine(Struct):
-    """A piece that a resume does not send, and why; ``behind`` is the record that it hangs on."""
+    """A piece that a resume does not send, and why; ``behind`` is the record that it follows."""
 
     kind: str
     behind: int
@@ -149,9 +152,9 @@ class OffLine(Struct):
 
 
 class Timeline(Struct):
-    """The rows of a session; ``asides`` says of each piece off the line where its rows stand.
+    """The rows of a session; ``asides`` says where the rows of each piece off the line are.
 
-    ``places`` leads from the place of a record to the row that it is shown in.
+    ``places`` maps the place of a record to the row that shows it.
     """
 
     rows: list[Row]
@@ -159,7 +162,7 @@ class Timeline(Struct):
     places: dict[str, int] = field(default_factory=dict)
 
     def row_of(self, place: str) -> int | None:
-        """Return the row that a place is shown in; None if it is in none."""
+        """Return the row that shows a place; None if no row does."""
         steps = place.split(".")
         for length in range(len(steps), 0, -1):
             row = self.places.get(".".join(steps[:length]))
@@ -171,7 +174,7 @@ class Timeline(Struct):
 def transcript_timeline(
     form: Format, transcript: Transcript, findings: Sequence[Finding]
 ) -> Timeline:
-    """Return the timeline of a session of another program."""
+    """Return the timeline of another program's session."""
     history, records = transcript.history, transcript.records
     known = {(found.code, found.place) for found in findings}
     marks: dict[str, list[Finding]] = {}
@@ -202,7 +205,7 @@ def _rows(history: History, transcript: Transcript) -> list[Row]:
 
 
 def journal_timeline(journal: Journal) -> Timeline:
-    """Return the timeline of a session of a Lockstitch store, with what rewinds left."""
+    """Return the timeline of a session in a Lockstitch store, with what rewinds removed."""
     main = list(journal_as_rows(journal))
     hidden = [at for at, one in enumerate(main) if one.row and "is_summed_up" in one.row]
     if hidden:
@@ -217,7 +220,7 @@ def journal_timeline(journal: Journal) -> Timeline:
 
 
 def _rewound(journal: Journal) -> Iterator[OffLine]:
-    """Return what each rewind took out of the conversation."""
+    """Yield what each rewind removed from the conversation."""
     if journal.thread is not None:
         return
     kept = {fact.seq for fact in journal.line()}
@@ -234,7 +237,7 @@ def _rewound(journal: Journal) -> Iterator[OffLine]:
 def _assemble(
     main: Sequence[PlacedRow], pieces: Iterable[OffLine]
 ) -> tuple[Timeline, dict[int, int]]:
-    """Put pieces behind what they hang on; return also which record is shown in which row."""
+    """Insert pieces after the records they follow; return also which row shows which record."""
     homes = {number: at for at, one in enumerate(main) for number in one.anchors}
     anchors = sorted(homes)
     due: dict[int, list[OffLine]] = {}
@@ -262,7 +265,7 @@ def _add(made: Timeline, row: Row, lane: int, **more: Any) -> None:
 
 
 def _add_off_line(made: Timeline, piece: OffLine) -> None:
-    """Add a piece that a resume does not send, headed by what it is."""
+    """Add a piece that a resume does not send, under a heading that says what it is."""
     number = len(made.asides)
     turns = sum("turn" in row for row in piece.rows)
     made.asides.append(_facts(piece, len(made.rows), turns))

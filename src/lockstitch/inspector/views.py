@@ -1,4 +1,4 @@
-"""What the page shows, as plain values: the list of sessions, a store at a glance, one session."""
+"""What the page shows, as plain values: the list of sessions, an overview of a store, a session."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from lockstitch.sources.source import OWN, Report
 from lockstitch.stores import addresses
 from lockstitch.stores.base import Backend, Listed, Listing
 
-# How long a session that was found waits for others to be sent with, in seconds.
+# For how many seconds a found session waits for others to be sent with it.
 _PATIENCE = 0.1
-# More than these are counted, and not listed.
+# Beyond this number, they are counted and not listed.
 MOST = 50_000
 
 Event = dict[str, Any]
 
 
 class CatalogEntry(Struct):
-    """A session of the list: where it is, and what the list says of it."""
+    """A session in the list: where it is, and what the list says about it."""
 
     subject: Subject
     row: dict[str, Any]
 
 
 class Catalog:
-    """All sessions that are known; all but ``scan`` is called in the loop's thread."""
+    """All known sessions; every method but ``scan`` is called in the loop's thread."""
 
     def __init__(self, target: str | None) -> None:
         self.target = target
@@ -61,13 +61,13 @@ class Catalog:
         self._found: list[CatalogEntry] = []
 
     def find(self, name: str) -> Subject | None:
-        """Return the session of a link."""
+        """Return the session that a link names."""
         entry = self.entries.get(name)
         return None if entry is None else entry.subject
 
     @contextmanager
     def listening(self) -> Iterator[asyncio.Queue[Event]]:
-        """Return a queue with all that is known, and then all that is new."""
+        """Yield a queue with everything that is known, and then everything that is new."""
         queue: asyncio.Queue[Event] = asyncio.Queue()
         queue.put_nowait({"reset": True})
         rows = [entry.row for entry in self.entries.values()]
@@ -86,22 +86,22 @@ class Catalog:
             queue.put_nowait(event)
 
     def put(self, found: list[CatalogEntry]) -> None:
-        """Take sessions in, or what is new of them."""
+        """Add sessions, or what is new about them."""
         for entry in found:
             self.entries[entry.subject.id] = entry
         self.broadcast({"rows": [entry.row for entry in found]})
 
     def set_state(self, **facts: Any) -> None:
-        """Set how far the scan is."""
+        """Set the progress of the scan."""
         self.state = {**self.state, **facts, "count": len(self.entries)}
         self.broadcast({"state": self.state})
 
     def close(self) -> None:
-        """Let the scan end."""
+        """End the scan."""
         self._stop.set()
 
     def scan(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Check all sessions, in a thread of its own; what is found goes to the loop."""
+        """Check all sessions in a thread of its own; pass what is found to the loop."""
         count, error = 0, ""
         try:
             for subject, report in actions.scan(self.target):
@@ -127,7 +127,7 @@ class Catalog:
             loop.call_soon_threadsafe(call)
 
     def _note(self, entry: CatalogEntry, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep what was found for a moment: several go to a page at once."""
+        """Keep a result for a moment, so that several are sent to the page at once."""
         with self._lock:
             self._found.append(entry)
             is_first = len(self._found) == 1
@@ -169,17 +169,17 @@ def list_row(subject: Subject, report: Report) -> dict[str, Any]:
     }
 
 
-# Compactions are looked for in so many sessions, those that were changed last.
+# How many sessions are searched for compactions, the last changed first.
 _MOST_READ = 500
 _MOST_LISTED = 100_000
 _MOST_ENTRIES = 50
-# How many days before the last one are shown.
+# How many days to show.
 _FEWEST_DAYS, _MOST_DAYS = 13, 89
 _COMPACTED = b'{"kind":"compacted"'
 
 
 def describe_store(target: str) -> dict[str, Any]:
-    """Read what a store holds; changes nothing, and waits for no writer."""
+    """Return an overview of a store; changes nothing, and never waits for a writer."""
     backend, _ = stored.opened(target)
     with backend:
         found = list(islice(list_sessions(backend, Listing(newest=True)), _MOST_LISTED))
@@ -190,7 +190,7 @@ def describe_store(target: str) -> dict[str, Any]:
 
 
 def summarize_sessions(found: Sequence[Listed]) -> dict[str, Any]:
-    """Count sessions, and say by whom they are held. Pure."""
+    """Count sessions, and those held by each holder. Pure."""
     held = [one for one in found if one.holder]
     return {
         "sessions": len(found),
@@ -205,7 +205,7 @@ def summarize_sessions(found: Sequence[Listed]) -> dict[str, Any]:
 
 
 def count_by_day(found: Iterable[Listed]) -> list[dict[str, Any]]:
-    """Count the sessions that were begun and last changed on each day, without gaps. Pure."""
+    """Count the sessions created and last changed on each day, without gaps. Pure."""
     begun = Counter(_day(one.created) for one in found if one.created)
     changed = Counter(_day(one.changed) for one in found if one.changed)
     if not begun and not changed:
@@ -242,19 +242,19 @@ _KEPT = 4
 
 
 class SessionPage(Struct):
-    """A session as it was read once: an earlier or later look has another ``version``."""
+    """A session as of one read; every other read has another ``version``."""
 
     version: int
     reading: SessionReading
     masked: list[Row]
 
     def rows(self, *, reveal: bool) -> list[Row]:
-        """Return the rows, with secrets masked unless they were asked for."""
+        """Return the rows; secrets are masked unless ``reveal`` is true."""
         return self.reading.timeline.rows if reveal else self.masked
 
 
 class Shelf:
-    """The sessions that were looked at last, so that a page of rows is not read anew."""
+    """The sessions that were viewed last, so that a page of rows need not be read again."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[str, SessionPage] = OrderedDict()
@@ -271,13 +271,13 @@ class Shelf:
         return view
 
     def view(self, subject: Subject, version: int) -> SessionPage | None:
-        """Return a session as it was read under a number; None if that is too long ago."""
+        """Return a session as of the read with a number; None if that is too long ago."""
         found = self._views.get(subject.id)
         return found if found is not None and found.version == version else None
 
 
 def describe_page(view: SessionPage, row: dict[str, Any]) -> dict[str, Any]:
-    """Return all of a session but its rows."""
+    """Return everything about a session except its rows."""
     report, made = view.reading.report, view.reading.timeline
     marks = [[found.severity, made.row_of(found.place)] for found in report.findings[:_MOST_SHOWN]]
     return {
@@ -324,14 +324,14 @@ def _problem(view: SessionPage, problem: Any) -> dict[str, Any]:
 
 
 def slice_rows(rows: Sequence[Row], start: int, stop: int, *, full: bool) -> list[Row]:
-    """Return some rows by their numbers, long texts cut unless they are wanted in full."""
+    """Return some rows by number; long texts are cut unless ``full`` is true."""
     chosen = rows[max(start, 0) : stop]
     numbered = [{**row, "at": start + number} for number, row in enumerate(chosen)]
     return [shorten_row(row, full=full) for row in numbered]
 
 
 def find_matches(rows: Sequence[Row], text: str) -> dict[str, Any]:
-    """Return the numbers of the rows that hold all words of a text."""
+    """Return the numbers of the rows that contain all words of a text."""
     words = SearchWords(text)
     found = [
         number

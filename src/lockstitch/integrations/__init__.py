@@ -1,1 +1,1 @@
-"""What Lockstitch is inside other people's frameworks: one module a framework, each an extra."""
+"""Integrations with frameworks: one module or package for each, and each is an extra."""

@@ -262,7 +262,7 @@ class Projector:
             self._put(messages, self._spelled(turns, opens=not messages))
 
     def foreign(self) -> list[Any]:
-        """Return the list with every item written anew, as words, calls and results."""
+        """Return the list with every item rewritten as words, calls and results."""
         summary = self.view.summary
         self.changed = summary.seq if summary is not None else 0
         self.ids = Ids(self.receiver.profile)
@@ -329,7 +329,10 @@ class Projector:
         return exchange.plain_results(results)
 
     def _turns_of(self, item: Item) -> Sequence[NeutralTurn | str]:
-        """Return an item as turns of no dialect; plain words and usual replies take a shortcut."""
+        """Return an item as turns of no dialect.
+
+        Plain words and everyday replies take a shortcut.
+        """
         if isinstance(item, Spoken) and not item.event.dialect:
             text = self.value.of(item.event)
             if type(text) is str and not is_blank_text(text):

@@ -414,7 +414,7 @@ class RequestJudge:
         return not examine(_case(self.profile, self.model, window))
 
     def _is_fine(self, messages: list[Any]) -> bool:
-        """Whether no rule finds anything in the new messages, given ids and media of the others."""
+        """Whether no rule finds anything in the new messages, with the stable ones in mind."""
         start = self.context
         window = [messages[0], *messages[start:]] if start else messages
         case = _case(self.profile, self.model, window)

@@ -1,11 +1,11 @@
-"""Start an agent: find the session it is about to resume, and lead it to the proxy.
+"""Start an agent behind the proxy, and find the session that it is about to resume.
 
-The words of a command line say which program it starts and which session it resumes; the sessions
-that it would resume in a folder are found, the one that it takes first in front.
+The words of a command line say which program it starts and which session it resumes. If that is a
+session of the folder, its candidates are returned with the program's first choice in front.
 
-How it is led to a proxy (variables, arguments, and where it would have sent to) is worked out
-before the proxy has an address: ``HERE`` stands for that, and ``FOLDER`` for a folder of its own
-with the files that it takes. Nothing of a program's own settings is changed.
+The variables, arguments and upstreams that lead a program to the proxy are determined before the
+proxy has an address: ``HERE`` stands for that, and ``FOLDER`` for a temporary folder with the files
+that the program reads. The program's own settings are not changed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from lockstitch.sources.own_stores import DATABASES
 from lockstitch.sources.source import Source
 from lockstitch.sources.targets import places_of, sources_in
 
-# What a command resumes: nothing, the session that was used last, one that it names, or one that
-# a person picks once the program runs.
+# What a command resumes: nothing, the last session, a named one, or one that a person picks once
+# the program runs.
 NOTHING, NEWEST, NAMED, PICKED = "nothing", "newest", "named", "picked"
 
 
 class Resume(Struct, frozen=True):
-    """Which session a command line resumes; ``everywhere`` says that no folder is looked at."""
+    """The session that a command line resumes.
+
+    ``everywhere`` says that the folder does not matter.
+    """
 
     kind: str = NOTHING
     name: str = ""
@@ -45,7 +48,7 @@ class Resume(Struct, frozen=True):
 
 
 class Client(Struct, frozen=True):
-    """A program that is known: its commands, its packages, and the format of its sessions."""
+    """A known program: its commands, its packages, and the format of its sessions."""
 
     format: str
     title: str
@@ -63,13 +66,13 @@ CLIENTS = (CLAUDE, CODEX, GEMINI, OPENCODE, PI, GOOSE)
 
 
 class KnownCommand(Struct, frozen=True):
-    """A command line of a program that is known; ``at`` is where its own arguments begin."""
+    """The command line of a known program; its own arguments begin at ``at``."""
 
     client: Client
     at: int
 
 
-# Programs that start another one, which they know by its name or by its package.
+# Programs that start another one, given by its name or its package.
 _RUNNERS = ("npx", "bunx", "uvx", "pnpx")
 _TWO_WORDS = (("npm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx"), ("uv", "run"), ("uv", "tool"))
 _INTERPRETERS = ("node", "nodejs", "bun", "deno")
@@ -79,7 +82,7 @@ _SUFFIX = re.compile(r"\.(?:exe|cmd|bat|js|mjs|cjs)$")
 
 
 def find_known_command(words: Sequence[str]) -> KnownCommand | None:
-    """Return the program that a command line starts, None if it is not known."""
+    """Return the program that a command line starts; None if it is not known."""
     at = 0
     if words and _name(words[0]) == "env":
         at = 1
@@ -112,7 +115,7 @@ def _first_operand(words: Sequence[str], at: int, valued: Sequence[str]) -> int 
 
 
 def _find_by_names(names: set[str], at: int) -> KnownCommand | None:
-    """Find a program by one of its commands or packages; its arguments begin behind that word."""
+    """Return the program with one of these commands or packages; its arguments begin at ``at``."""
     for client in CLIENTS:
         if not names.isdisjoint((*client.commands, *client.packages)):
             return KnownCommand(client, at + 1)
@@ -120,13 +123,13 @@ def _find_by_names(names: set[str], at: int) -> KnownCommand | None:
 
 
 def _find_by_script(words: Sequence[str], at: int) -> KnownCommand | None:
-    """Find a program by the folders that its script is in: those of its package."""
+    """Return the program whose package is in the path of the script."""
     steps = PurePath(words[at].replace("\\", "/")).parts
     return _find_by_names({*steps[:-1], _name(words[at])}, at)
 
 
 def find_resumed(client: Client, words: Sequence[str]) -> Resume:
-    """Return which session the arguments of a program resume."""
+    """Return the session that the arguments of a program resume."""
     return _PROGRAMS[client.format][0]([*words])
 
 
@@ -154,16 +157,16 @@ class _Arguments:
                 self.flags[flag] = None
 
     def has(self, *flags: str) -> bool:
-        """Whether any of these is there."""
+        """Whether any of these flags is there."""
         return not self.flags.keys().isdisjoint(flags)
 
     def value(self, *flags: str) -> str:
-        """Return the value of one of these, empty if there is none."""
+        """Return the value of one of these flags, "" if there is none."""
         return next((value for flag in flags if (value := self.flags.get(flag))), "")
 
 
 def _optional(words: Sequence[str], *flags: str) -> str | None:
-    """Return the value of a flag that may have one, None if the flag is not there."""
+    """Return the value of a flag that may have one; None if the flag is not there."""
     for at, word in enumerate(words):
         flag, attached, value = word.partition("=")
         if word == "--":
@@ -245,7 +248,7 @@ def _goose(words: Sequence[str]) -> Resume:
     return Resume(NAMED, name) if name else Resume(NEWEST, everywhere=True)
 
 
-# So many sessions are looked at where a person is to pick one.
+# How many sessions to check if a person is going to pick one.
 _MOST = 20
 
 
@@ -287,7 +290,7 @@ def _find_in_folder(
 
 
 def _newest_files(form: Format, home: Path, environ: Mapping[str, str]) -> list[str]:
-    """Return the files of a program, the one that was written to last first."""
+    """Return the files of a program, the last written first."""
     dated = []
     for path in places_of(form, home, environ):
         try:
@@ -301,11 +304,11 @@ def _read_sources(path: str, environ: Mapping[str, str]) -> Iterator[Source]:
     try:
         yield from sources_in(path, None, environ)
     except LockstitchError:
-        return  # the program itself says what it thinks of such a file
+        return  # the program itself reports errors in such a file
 
 
 def _read_rows(path: str, environ: Mapping[str, str], folder: str = "") -> Iterator[Source]:
-    """Return the sessions of a database, the one that was changed last first."""
+    """Yield the sessions of a database, the last changed first."""
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
 
     try:
@@ -329,7 +332,7 @@ _NAME = re.compile(r"[A-Za-z0-9._~-]+")
 
 
 class CommandLine(Struct, frozen=True):
-    """A command line, and what surrounds it."""
+    """A command line, with its environment and folder."""
 
     words: list[str]
     at: int
@@ -344,7 +347,10 @@ class CommandLine(Struct, frozen=True):
 
 
 class ProxyWay(Struct):
-    """How a program is led to the proxy; without upstreams it is not, and ``why`` says why."""
+    """How a program is led to the proxy.
+
+    If there are no upstreams, it is not, and ``why`` says why.
+    """
 
     words: list[str]
     upstreams: tuple[Upstream, ...] = ()
@@ -353,17 +359,17 @@ class ProxyWay(Struct):
     why: str = ""
 
     def with_arguments(self, at: int, *more: str) -> None:
-        """Put arguments in front of the program's own."""
+        """Insert arguments before the program's own."""
         self.words = [*self.words[:at], *more, *self.words[at:]]
 
 
 def find_way(known: KnownCommand | None, asked: CommandLine, upstream: str | None) -> ProxyWay:
-    """Return the way of a program that is known, or one that leads most others."""
+    """Return the way for a known program, or one that works for most others."""
     made = _any_way(asked) if known is None else _PROGRAMS[known.client.format][1](asked)
     if upstream is not None:
         bare, _ = split_version(upstream)
         made.upstreams = tuple(structs.replace(one, url=bare) for one in made.upstreams)
-    # on through the HTTP proxy that the program would have taken
+    # send on through the HTTP proxy that the program would have used
     made.upstreams = tuple(
         structs.replace(one, proxy=_proxy_for(one.url, asked.environ)) for one in made.upstreams
     )
@@ -382,13 +388,13 @@ def _proxy_for(url: str, environ: Mapping[str, str]) -> str:
 
 
 def split_version(base: str) -> tuple[str, str]:
-    """Take the version off the end of a base address, where a proxy keeps it in the path."""
+    """Split the version off the end of a base address, for proxies that keep it in the path."""
     bare = base.rstrip("/")
     return (bare.removesuffix("/v1"), "/v1") if bare.endswith("/v1") else (bare, "")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file, empty if there is none that can be read."""
+    """Return the object in a file; empty if there is none that can be read."""
     try:
         found = json.loads(read.read_file(path))
     except (LockstitchError, ValueError):
@@ -434,7 +440,8 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
         if any(word.partition("=")[0] == "--settings" for word in asked.arguments):
             made.why = "its settings say where it sends to, and --settings is already used"
             return made
-        # What settings say counts more than the environment; the last ones are these.
+        # Settings take precedence over the environment; the last argument takes precedence over
+        # all.
         ours = json.dumps({"env": {"ANTHROPIC_BASE_URL": HERE}})
         made.with_arguments(asked.at, "--settings", ours)
     made.upstreams = (Upstream(url=base.rstrip("/"), dialects=(dialects.ANTHROPIC,)),)
@@ -449,7 +456,7 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
         settings = tomllib.loads(read.read_file(home / "config.toml").decode())
     except (LockstitchError, ValueError):
         settings = {}
-    # what the command line overrides: where each setting stands, and its value
+    # overrides on the command line: where each setting is, and its value
     overrides: dict[str, tuple[int, str]] = {}
     for at in range(asked.at, len(asked.words) - 1):
         if asked.words[at] in ("-c", "--config"):
@@ -522,9 +529,9 @@ def _opencode_way(asked: CommandLine) -> ProxyWay:
 
 
 def _give_prefixes(made: ProxyWay, providers: Mapping[str, str]) -> dict[str, str]:
-    """Assign every provider a path of its own at the proxy; return where each one sends to then.
+    """Give every provider its own path at the proxy; return where each path leads to.
 
-    The vendors that were not configured have the addresses that they always have.
+    Vendors that are not configured have their usual addresses.
     """
     bases = {}
     usual = {"anthropic": "/v1", "openai": "/v1", "google": "/v1beta"}
@@ -584,7 +591,7 @@ def _goose_way(asked: CommandLine) -> ProxyWay:
     return ProxyWay(asked.words, upstreams, dict.fromkeys(usual, HERE))
 
 
-# How the arguments of a program are read, and how it is led to the proxy.
+# How to read the arguments of a program, and how to lead it to the proxy.
 _PROGRAMS: dict[
     str, tuple[Callable[[Sequence[str]], Resume], Callable[[CommandLine], ProxyWay]]
 ] = {

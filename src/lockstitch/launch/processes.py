@@ -1,9 +1,9 @@
-"""The program that is started, and the proxy beside it, which ends with it.
+"""Run a program, with the proxy beside it, which ends when the program does.
 
 The program stays in the foreground of the same terminal, so that keys, the size of the window and
-the signals of the keyboard reach it as if nobody stood in between; what reaches this process alone
-is passed on. The proxy is a process of its own. It holds the reading end of a pipe and stops when
-that closes, as it does even if this process is killed; on Linux it gets a signal, too.
+signals from the keyboard reach it as usual. Signals that reach only this process are passed on. The
+proxy is a process of its own. It holds the reading end of a pipe and stops when that closes, which
+happens even if this process is killed; on Linux it also gets a signal.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
 
 
 _SIGNALLED = 128
-# The terminal sends these to everybody in the foreground, so that the program has them already.
+# The terminal sends these to all processes in the foreground, so the program has got them already.
 _FROM_KEYS = ("SIGINT", "SIGQUIT")
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 
 def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a program to its end and return its status: 128 and the number of the signal, if any."""
+    """Run a program to its end.
+
+    Return its status, which is 128 plus the number of a signal, if any.
+    """
     if sys.platform == "win32":
         raise UsageError("run needs Linux or macOS; `lockstitch proxy` heals requests here, too")
     held: list[subprocess.Popen[bytes]] = []
@@ -63,7 +66,7 @@ def run_program(words: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextmanager
 def _take_signals(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Take signals over; one that was ignored before stays so, here and in the program."""
+    """Handle signals during the block; an ignored signal stays ignored, here and in the program."""
     passed_on = {signal.Signals[name] for name in _PASSED_ON}
     before = {
         number: old
@@ -71,8 +74,7 @@ def _take_signals(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[
         if (old := signal.getsignal(number)) is not signal.SIG_IGN
     }
     for number in before:
-        # A function, since what is ignored here would be ignored by the program, too.
-        # The others the program got, too, and decides: here nothing is done about them.
+        # A function, because a signal that is ignored here would be ignored by the program, too.
         signal.signal(number, pass_on if number in passed_on else lambda *_: None)
     try:
         yield
@@ -82,7 +84,7 @@ def _take_signals(pass_on: Callable[[int, FrameType | None], None]) -> Iterator[
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the end of a program; stop with it when it stops, and go on with it."""
+    """Wait for the end of a program; stop when it stops, and continue with it."""
     while True:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         if os.WIFSTOPPED(status):
@@ -98,7 +100,7 @@ _PATIENCE = 60.0
 
 
 class ProxyActivity(Struct):
-    """What the proxy did: requests that it healed, by code, and errors of its own."""
+    """What the proxy did: the requests that it healed, by code, and its own errors."""
 
     requests: int = 0
     repaired: Counter[str] = msgspec.field(default_factory=Counter)
@@ -106,7 +108,7 @@ class ProxyActivity(Struct):
 
 
 class ProxyLine(Struct, frozen=True):
-    """A line of the proxy's log, as it comes from its process."""
+    """A line of the proxy's log, as its process writes it."""
 
     repaired: dict[str, int] = {}
     error: str = ""
@@ -122,17 +124,17 @@ class RunningProxy:
         self._log = log
 
     def activity(self) -> ProxyActivity:
-        """Return what it did so far."""
+        """Return what the proxy has done so far."""
         found = ProxyActivity()
-        # Read by position: the proxy writes through the same open file, at the offset that a seek
-        # would move.
+        # Read by position: the proxy writes through the same open file, and a seek would move its
+        # offset.
         number = self._log.fileno()
         for text in os.pread(number, os.fstat(number).st_size, 0).splitlines():
             try:
                 line = msgspec.json.decode(text, type=ProxyLine)
             except ValueError:
-                # Libraries write to standard error, too: warnings, and what aiohttp says of a
-                # client that went away in the middle. That is not for whoever is at the terminal.
+                # Libraries write to standard error as well: warnings, and aiohttp's messages about
+                # clients that disconnected. These are not meant for the person at the terminal.
                 continue
             found.requests += bool(line.repaired)
             found.repaired.update(line.repaired)
@@ -141,13 +143,13 @@ class RunningProxy:
         return found
 
 
-# Asked whether it speaks WebSocket, the proxy says no, and the client goes on without.
+# A client that asks for WebSocket is told no, and continues without it, which is not an error.
 _UPGRADE = 426
 
 
 @contextmanager
 def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
-    """Run a proxy in a process of its own for as long as the block lasts."""
+    """Run a proxy in a process of its own during the block."""
     document = msgspec.json.encode(settings)
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(  # noqa: S603 - this interpreter, this module
@@ -155,7 +157,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            # What the keyboard sends is for the program.
+            # Signals from the keyboard are meant for the program.
             start_new_session=True,
         )
         with process:
@@ -166,7 +168,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
                 process.stdin.flush()
                 url = process.stdout.readline().decode("ascii").strip()
                 if not url:
-                    # why it did not start is the last line that it wrote
+                    # its last line says why it did not start
                     process.wait(_PATIENCE)
                     log.seek(0)
                     lines = log.read().decode("utf-8", "replace").strip().splitlines()
@@ -182,7 +184,7 @@ def start_proxy(settings: Settings) -> Iterator[RunningProxy]:
 
 
 def require_proxy() -> None:
-    """Raise UsageError if what the proxy stands on is not installed."""
+    """Raise ``UsageError`` if a package that the proxy needs is not installed."""
     from importlib.util import find_spec  # noqa: PLC0415 - only where a proxy is to be started
 
     if find_spec("aiohttp") is None:
@@ -192,7 +194,7 @@ def require_proxy() -> None:
 
 
 def main() -> None:
-    """Serve until standard input closes; its first line holds the settings."""
+    """Serve until standard input closes; its first line contains the settings."""
     from lockstitch.provider import until_stopped  # noqa: PLC0415 - heavy
     from lockstitch.proxy import Settings, check_settings  # noqa: PLC0415 - as above
     from lockstitch.proxy.server import Served, recorder_at  # noqa: PLC0415 - as above

@@ -1,9 +1,9 @@
-"""A strict provider on this machine: it refuses what the real ones refuse, in their own words.
+"""A strict provider on this machine that refuses what the real ones refuse, in their own words.
 
-What it is told to answer, and to do wrong, stands here, and how a server of this package runs: the
-provider, the proxy or the inspector. ``apis`` and ``openai`` hold the wire formats, ``service``
-judges a request and answers it. All of that is without sockets, which are in ``server``; only those
-need aiohttp.
+This module has what the provider is told to answer and to do wrong, and how the servers of this
+package run: the provider, the proxy and the inspector. ``apis`` and ``openai`` contain the wire
+formats, and ``service`` judges and answers requests. All of that works without sockets. Only
+``server`` uses them, and needs aiohttp.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KEY = "lockstitch"
 
 
 def addresses(url: str) -> dict[str, str]:
-    """Return the variables that hold the address, in the spelling of each client."""
+    """Return the environment variables for the address, in the form that each client expects."""
     return {
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -47,7 +47,7 @@ def addresses(url: str) -> dict[str, str]:
 
 
 def environment(url: str) -> dict[str, str]:
-    """Return all variables: the addresses, and keys that nobody checks."""
+    """Return all environment variables: the addresses, and keys that nobody checks."""
     return {
         **addresses(url),
         "ANTHROPIC_API_KEY": _KEY,
@@ -60,7 +60,7 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
-# The kind of an error by its status, as Anthropic, Google and AWS name it.
+# The type of an error by its status, as Anthropic, Google and AWS name it.
 ERROR_KINDS = {
     400: ("invalid_request_error", "INVALID_ARGUMENT", "ValidationException"),
     401: ("authentication_error", "UNAUTHENTICATED", "UnrecognizedClientException"),
@@ -79,7 +79,7 @@ ERROR_KINDS = {
 
 @contextmanager
 def needing_aiohttp(what: str, extra: str) -> Iterator[None]:
-    """Say what to install if a package is missing that an import in the block needs."""
+    """Turn an ``ImportError`` in the block into an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -90,7 +90,7 @@ def needing_aiohttp(what: str, extra: str) -> Iterator[None]:
         ) from error
 
 
-# Answers, and what goes wrong with them
+# Answers, and what goes wrong with them.
 
 REPEATED, SAME, MISSING = "repeated", "same", "missing"
 SUMMARIES = "summaries"
@@ -100,7 +100,7 @@ _WORDS = (
     *("drop", "status", "retry-after", "stall", "after", "slow", "cut", "cut-bytes"),
     *("ids", "only", "times"),
 )
-# Those that alone are no fault: they say of another one when and how it happens.
+# Options that are no fault by themselves: they say when and how another one happens.
 _CONDITIONS = {"retry_after", "after", "only", "times"}
 _TOO_MANY = 429
 
@@ -108,13 +108,16 @@ _TOO_MANY = 429
 class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, or several at once.
 
-    ``drop``: the connection is closed before any byte. ``status`` and ``retry_after``: this error
-    instead of an answer. ``stall`` and ``after``: silence for that many seconds after that many
-    events; after none, the headers of the answer are held back, too. ``slow``: this many seconds
-    between one event and the next. ``cut`` and ``cut_bytes``: the connection is closed after that
-    many events, or bytes of the body. ``ids``: the ids of tool calls are ``repeated`` in every
-    reply, the ``same`` within one reply, or ``missing``. ``only`` and ``times``: which requests,
-    and how many of them, it happens to.
+    - ``drop``: the connection is closed before any byte.
+    - ``status`` and ``retry_after``: this error instead of an answer.
+    - ``stall`` and ``after``: silence for this many seconds after this many events. After none, the
+      head of the answer is held back, too.
+    - ``slow``: this many seconds between two events.
+    - ``cut`` and ``cut_bytes``: the connection is closed after this many events, or bytes of the
+      body.
+    - ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
+      or ``missing``.
+    - ``only`` and ``times``: which requests it happens to, and how many of them.
     """
 
     words: str = ""
@@ -138,7 +141,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that an error comes with, such as ``retry-after``."""
+        """The headers of an error: a provider that is asked too often says when to try again."""
         seconds = self.retry_after
         if seconds is None and self.status == _TOO_MANY:
             seconds = 1
@@ -149,17 +152,20 @@ NONE = InjectedFault()
 
 
 class Faults:
-    """The faults for all requests: each request meets the first one that is for it."""
+    """The faults for all requests: each request meets the first fault that applies to it."""
 
     def __init__(self, faults: Iterable[InjectedFault] = ()) -> None:
         self._left = list(faults)
 
     def replace(self, faults: Iterable[InjectedFault]) -> None:
-        """Let these happen from now on, and no others."""
+        """Replace all faults."""
         self._left = list(faults)
 
     def take(self, *, summary: bool) -> InjectedFault:
-        """Return the fault that the next request meets; ``summary`` is whether it is for one."""
+        """Return the fault for the next request.
+
+        ``summary`` says whether that asks for a summary.
+        """
         for index, fault in enumerate(self._left):
             if fault.only == SUMMARIES and not summary:
                 continue
@@ -172,12 +178,12 @@ class Faults:
 
 
 def faults_in(text: str) -> list[InjectedFault]:
-    """Read faults for all requests, with commas between them."""
+    """Return the faults for all requests from a text, in which commas separate them."""
     return [fault_in(part) for part in text.split(",") if part.strip()]
 
 
 def fault_in(text: str) -> InjectedFault:
-    """Read one fault, such as ``stall=5 after=3``; raise UsageError for what is none."""
+    """Return a fault such as ``stall=5 after=3``; raise ``UsageError`` if it is not valid."""
     found: dict[str, Any] = {}
     for word in text.split():
         name, _, value = word.partition("=")
@@ -193,7 +199,7 @@ def fault_in(text: str) -> InjectedFault:
 
 
 def _value_of(name: str, value: str) -> Any:
-    """Return the value of one word of a fault; raise UsageError for one it cannot have."""
+    """Return the value of one option of a fault; raise ``UsageError`` if it is not valid."""
     field = name.replace("-", "_")
     if field == "drop":
         if value:
@@ -224,7 +230,7 @@ def _value_of(name: str, value: str) -> Any:
 
 
 class Silence(Struct, frozen=True):
-    """So many seconds without a byte."""
+    """Send nothing for this many seconds."""
 
     seconds: float
 
@@ -241,7 +247,7 @@ Step = bytes | Silence | DeliveryEnd
 
 
 def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[Step]:
-    """Yield what happens to the body of an answer, one step after the other."""
+    """Yield what happens to the body of an answer, step by step."""
     left = fault.cut_bytes
     for number, event in enumerate(events):
         if fault.cut is not None and number >= fault.cut:
@@ -280,8 +286,8 @@ class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: some text, some calls, or both.
 
-    ``thinking`` goes before them if the API has a field for it, which OpenAI Chat does not.
-    ``fault`` says how it fails, in the words of ``faults``.
+    ``thinking`` comes before them if the API has a place for it, which OpenAI Chat has not.
+    ``fault`` says what goes wrong with the answer, in the words of ``faults``.
     """
 
     text: str = ""
@@ -292,14 +298,14 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     __repr__ = repr_without("text", "thinking")
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a fault that is none."""
+        """Raise ``UsageError`` if the fault is not valid."""
         fault = self.parsed_fault
         if fault.only or fault.times is not None:
             raise UsageError("the fault of a reply takes neither only= nor times=")
 
     @property
     def parsed_fault(self) -> InjectedFault:
-        """The fault that its words name."""
+        """The fault, parsed."""
         return fault_in(self.fault)
 
 
@@ -310,7 +316,7 @@ class Incoming(Struct, frozen=True):
     """An accepted request, as a script sees it.
 
     ``messages`` is the conversation (``contents`` or ``input`` in some APIs), and ``is_summary``
-    says whether the request seems to be for a summary or a title.
+    says whether the request seems to ask for a summary or a title.
     """
 
     number: int
@@ -323,30 +329,30 @@ class Incoming(Struct, frozen=True):
     is_summary: bool
 
     def __repr__(self) -> str:
-        """Show which request it is, never what it says."""
+        """Return which request it is, but nothing of what it says."""
         return f"Incoming({self.number}, {self.dialect!r}, {self.path!r}, {self.model!r})"
 
 
 class Script:
-    """Replies in order, each once; before, between and after them the answer is ``ok``."""
+    """Replies in order, each used once; requests without a reply are answered with ``ok``."""
 
     def __init__(self, replies: Iterable[Reply] = ()) -> None:
         self._left = list(replies)
 
     def add(self, *replies: Reply) -> None:
-        """Put these replies behind the others."""
+        """Add replies after the others."""
         self._left += replies
 
     def reply(self, request: Incoming) -> Reply:
         """Return the reply for a request, and use it up.
 
-        A reply with calls waits for a request that offers all of them: clients also send
-        requests of their own, for a title or a summary, and those must not use it up.
+        A reply with calls waits for a request that offers all of these tools: clients also send
+        requests of their own, for a title or a summary, and these must not use it up.
         """
         return self._left.pop(0) if self._fits(request.tools) else OK
 
     def preview(self, request: Incoming) -> Reply:
-        """Return the reply for a request that will not get all of it; it stays the next one."""
+        """Return the reply for a request whose answer will be cut short, without using it up."""
         return self._left[0] if self._fits(request.tools) else OK
 
     def use_up(self, reply: Reply) -> None:
@@ -359,7 +365,7 @@ class Script:
 
 
 def replies_of(values: Any) -> list[Reply]:
-    """Return the replies in a list of them, of texts, or of plain data; raise Unreadable."""
+    """Return the replies in a list of replies, texts or plain data; raise ``Unreadable``."""
     if not isinstance(values, list | tuple):
         raise Unreadable("does not hold a list of replies")
     replies = []
@@ -372,7 +378,7 @@ def replies_of(values: Any) -> list[Reply]:
 
 
 def reply_of(value: Any) -> Reply:
-    """Return a reply, also of a text or of plain data; raise Unreadable for anything else."""
+    """Return a reply made from a text or plain data; raise ``Unreadable`` for anything else."""
     if isinstance(value, str):
         value = {"text": value}
     try:
@@ -385,7 +391,7 @@ def reply_of(value: Any) -> Reply:
 
 
 class FunctionScript(Script):
-    """Replies that a function makes up from each request; None stands for ``ok``."""
+    """Replies that a function makes for each request; None stands for ``ok``."""
 
     def __init__(self, function: Callable[[Incoming], Any], path: str = "") -> None:
         super().__init__()
@@ -393,7 +399,10 @@ class FunctionScript(Script):
         self._path = path
 
     def reply(self, request: Incoming) -> Reply:
-        """Return what the function says; raise Unreadable if it fails or says nothing usable."""
+        """Return the function's reply.
+
+        Raise ``Unreadable`` if it fails or returns anything else.
+        """
         try:
             made = self._function(request)
             return OK if made is None else reply_of(made)
@@ -408,7 +417,7 @@ class FunctionScript(Script):
 
 
 def script_in(path: str, data: bytes) -> Script:
-    """Read a file of replies by the ending of its name; raise Unreadable."""
+    """Return the script in a file, read according to its suffix; raise ``Unreadable``."""
     if path.endswith(".py"):
         try:
             names = runpy.run_path(path, run_name="lockstitch_replies")
@@ -436,7 +445,7 @@ def script_in(path: str, data: bytes) -> Script:
 
 
 def _line_of(error: BaseException, path: str) -> str:
-    """Return where in a program it failed, as in `` at line 3``; nothing if that is not known."""
+    """Return where in a program it failed, such as `` at line 3``; "" if that is unknown."""
     lines = []
     trace = error.__traceback__
     while trace is not None:
@@ -446,21 +455,21 @@ def _line_of(error: BaseException, path: str) -> str:
     return f" at line {lines[-1]}" if lines else ""
 
 
-# How a server runs
+# How a server runs.
 
 
 class StartStop(Protocol):
-    """Something that listens."""
+    """A server that can be started and stopped."""
 
     async def start(self) -> str:
         """Listen, and return the address."""
 
     async def stop(self) -> None:
-        """Take no more requests, and release everything."""
+        """Accept no more requests, and release everything."""
 
 
 class AppServer:
-    """A web application that listens on this machine, on the first of some ports that is free."""
+    """A web application that listens on this machine, on the first free port of several."""
 
     def __init__(self, app: Application, *ports: int, cancels: bool = False) -> None:
         from aiohttp import web  # noqa: PLC0415 - an extra
@@ -479,12 +488,12 @@ class AppServer:
             raise port_is_taken(f"port {self.ports[0]}") from error
 
     async def stop(self) -> None:
-        """Take no more requests, and close the connections."""
+        """Accept no more requests, and close the connections."""
         await self.runner.cleanup()
 
 
 async def listen(runner: BaseRunner, host: str, *ports: int, is_shared: bool = False) -> str:
-    """Listen on the first of some ports that is free, and return the address."""
+    """Listen on the first free port of several, and return the address."""
     from aiohttp import web  # noqa: PLC0415 - an extra
 
     await runner.setup()
@@ -524,7 +533,7 @@ async def until_stopped(
 
 @contextmanager
 def serving(server: StartStop) -> Iterator[str]:
-    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    """Serve from a thread of this process during the block; yield the address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="lockstitch-server", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""The APIs of the vendors, from the provider's side: what all have in common, and their shapes.
+"""The APIs of the vendors as a provider sees them: what they have in common, and their formats.
 
 Those of OpenAI are in ``openai``.
 """
@@ -27,10 +27,10 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 
 class ApiRoute(Struct, frozen=True):
-    """One address of an API, as a pattern, and what is asked for there.
+    """A pattern for addresses of an API, and what is requested there.
 
-    With ``ANSWER`` the body may still ask for a stream. A ``{model}`` in the pattern names the
-    model where the body does not.
+    With ``ANSWER`` the body may ask for a stream. ``{model}`` in the pattern is the model if the
+    body does not name one.
     """
 
     path: str
@@ -38,9 +38,9 @@ class ApiRoute(Struct, frozen=True):
 
 
 class RequestAddress(Struct, frozen=True):
-    """Where a request came, and what that says of it.
+    """The address that a request came to, and what it says about the request.
 
-    ``framing`` is how a stream shall be framed, where the address of the request chooses.
+    ``framing`` is how a stream is framed, if the address chooses that.
     """
 
     path: str
@@ -50,14 +50,14 @@ class RequestAddress(Struct, frozen=True):
 
 
 class ErrorReply(Struct, frozen=True):
-    """The body of an error and the headers that go with it."""
+    """The body of an error, and its headers."""
 
     body: dict[str, Any]
     headers: dict[str, str] = {}
 
 
 class AnsweredTurn(Struct, frozen=True):
-    """One accepted request and the answer to it."""
+    """An accepted request and the answer to it."""
 
     body: Mapping[str, Any]
     reply: Reply
@@ -69,11 +69,11 @@ class AnsweredTurn(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model the answer claims to come from: the one that was asked for."""
+        """The model that the answer names: the one that was asked for."""
         return self.at.model or str(self.body["model"])
 
     def call_id(self, key: str, prefix: str, number: int) -> dict[str, str]:
-        """Return the id of one of its calls under a key; nothing where ids shall be missing."""
+        """Return a field with the id of a call; empty if ids are to be missing."""
         if self.ids == MISSING:
             return {}
         ident = "0" * len(self.ident) if self.ids == REPEATED else self.ident
@@ -91,17 +91,17 @@ class AnsweredTurn(Struct, frozen=True):
 
     @property
     def output_tokens(self) -> int:
-        """About how many tokens the answer has."""
+        """The approximate number of tokens in the answer."""
         said = len(self.reply.text) + sum(len(json_of(call.arguments)) for call in self.reply.calls)
         return 1 + said // 4
 
 
 class Wire(ABC):
-    """One API: its addresses, what it needs in a body, and its shapes.
+    """One API: its addresses, the fields that it requires, and its formats.
 
-    ``paths`` matches every path that belongs to the API, also those without a route. ``tool_name``
-    is where a declared tool has its name. ``lack`` and ``no_object`` are what the API says when a
-    required field is not there, and to a body that is not a JSON object.
+    ``paths`` matches every path of the API, including those without a route. ``tool_name`` is where
+    a declared tool has its name. ``lack`` and ``no_object`` are what the API says if a required
+    field is missing, and to a body that is not a JSON object.
     """
 
     dialect: ClassVar[str]
@@ -112,9 +112,9 @@ class Wire(ABC):
     tool_name: ClassVar[tuple[str, ...]] = ("name",)
     lack: ClassVar[str]
     no_object: ClassVar[str] = "The request body is not valid JSON."
-    # What the API says with a status that is no fault of the request.
+    # What the API says with a status that is not the fault of the request.
     failures: ClassVar[dict[int, str]]
-    # Whether a text may stand in the place of the list.
+    # Whether a text may replace the list of messages.
     takes_text: ClassVar[bool] = False
 
     def tools(self, body: Mapping[str, Any]) -> set[str]:
@@ -123,22 +123,22 @@ class Wire(ABC):
 
     @abstractmethod
     def whole(self, turn: AnsweredTurn) -> dict[str, Any]:
-        """Return the answer in one piece."""
+        """Return the answer as one response."""
 
     @abstractmethod
     def stream(self, turn: AnsweredTurn) -> Iterator[bytes]:
-        """Return the answer event by event."""
+        """Yield the answer event by event."""
 
     @abstractmethod
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        """Return an error as the API spells it."""
+        """Return an error in the format of the API."""
 
     def failure(self, status: int) -> str:
         """Return what the API says when it fails with a status."""
         return self.failures.get(status) or _PHRASES.get(status, "Error")
 
     def lacks(self, field: str) -> str:
-        """Return what the API says when a required field is not there."""
+        """Return what the API says if a required field is missing."""
         return self.lack.format(field=field)
 
     def not_json(self) -> str:
@@ -146,11 +146,11 @@ class Wire(ABC):
         return self.no_object
 
     def counted(self, tokens: int) -> dict[str, Any]:
-        """Return the answer to a request that asks for the number of its tokens only."""
+        """Return the answer to a request that only asks for its number of tokens."""
         return {"input_tokens": tokens}
 
     def request_in(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the request in a body; a request for a count may be wrapped."""
+        """Return the request in a body; one for a count may be wrapped."""
         return body
 
     def media_type(self, at: RequestAddress) -> str:
@@ -159,37 +159,37 @@ class Wire(ABC):
 
 
 def ident_of(data: bytes) -> str:
-    """Return a name for a request and for all that answers it.
+    """Return a name for a request, used in all ids of its answer.
 
-    Made from the body, so that the same run gives the same ids, and a history that has grown
-    never meets an id that is already in it.
+    It is computed from the body, so that the same run gives the same ids, and a history that has
+    grown never meets an id that it contains already.
     """
     return sha256(data).hexdigest()[:24]
 
 
 def tokens_in(data: bytes) -> int:
-    """Return about how many tokens a body has."""
+    """Return the approximate number of tokens in a body."""
     return 1 + len(data) // 4
 
 
 def json_of(arguments: dict[str, Any]) -> str:
-    """Return the arguments of a call as the text they travel in."""
+    """Return the arguments of a call as JSON text."""
     return json.dumps(arguments, ensure_ascii=False)
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Return a text in the bits that a stream delivers it in."""
+    """Return a text in the pieces in which a stream delivers it."""
     for start in range(0, len(text), _PIECE):
         yield text[start : start + _PIECE]
 
 
 def sse_event(data: Mapping[str, Any]) -> bytes:
-    """Return one server-sent event, named after its type."""
+    """Return a server-sent event, named after its type."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def tool_names(tools: Any, *path: str) -> set[str]:
-    """Return the names under a path in each of some declared tools."""
+    """Return the names at a path in each of the declared tools."""
     found = set()
     for tool in tools if isinstance(tools, list) else ():
         value = tool
@@ -236,7 +236,7 @@ class AnthropicApi(Wire):
         yield sse_event({"type": "message_start", "message": _anthropic_opening(turn)})
         yield sse_event({"type": "ping"})
         for index, block in enumerate(_anthropic_blocks(turn)):
-            # One block: an empty one first, then what belongs in it bit by bit.
+            # For each block an empty one first, then its content piece by piece.
             empty = {**block, **_ANTHROPIC_EMPTY[block["type"]]}
             yield sse_event({"type": "content_block_start", "index": index, "content_block": empty})
             if block["type"] == "text":
@@ -293,12 +293,12 @@ def _anthropic_blocks(turn: AnsweredTurn) -> list[dict[str, Any]]:
 
 
 SSE = "sse"
-# "models/…" of the Gemini API, "projects/…/publishers/google/models/…" of Vertex AI.
+# "models/…" in the Gemini API, "projects/…/publishers/google/models/…" in Vertex AI.
 _GEMINI_MODEL = r"/{version:v1[a-z0-9]*}{before:(?:/.*)?}/models/{model:[^/:]+}"
 
 
 class GeminiApi(Wire):
-    """``POST /v1beta/models/{model}:generateContent`` and its siblings."""
+    """``POST /v1beta/models/{model}:generateContent`` and related addresses."""
 
     dialect = GEMINI
     routes = (
@@ -364,7 +364,7 @@ def _gemini_parts(turn: AnsweredTurn) -> list[dict[str, Any]]:
     for number, call in enumerate(reply.calls):
         ident = turn.call_id("id", "", number)
         parts.append({"functionCall": {**ident, "name": call.name, "args": call.arguments}})
-    # The first of parallel calls is signed; without calls the last words are, if there was thought.
+    # The first of parallel calls is signed; without calls, the last text is, if there was thinking.
     if reply.calls:
         parts[-len(reply.calls)]["thoughtSignature"] = turn.signature
     elif reply.thinking and reply.text:
@@ -389,13 +389,13 @@ def _gemini_chunk(turn: AnsweredTurn, parts: list[dict[str, Any]], *, last: bool
 
 
 def _gemini_chunks(turn: AnsweredTurn) -> Iterator[dict[str, Any]]:
-    """Yield responses that each hold a piece; a text comes in bits, a call in one."""
+    """Yield responses with one piece each; a text comes in several, a call in one."""
     bits: list[dict[str, Any]] = []
     for part in _gemini_parts(turn):
         if "text" in part:
             plain = {key: value for key, value in part.items() if key == "thought"}
             bits += [{"text": piece, **plain} for piece in pieces(part["text"])]
-            # a signature stands on the last bit
+            # the signature is on the last piece
             bits[-1] = {**part, **bits[-1]}
         else:
             bits.append(part)

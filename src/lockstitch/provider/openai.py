@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions and Responses, from the provider's side, with the errors of both."""
+"""OpenAI's Chat Completions and Responses as a provider sees them, with the errors of both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lockstitch.provider.apis import (
 )
 
 _OTHER = ("invalid_request_error", None)
-# The type and the code of an error by its status.
+# The type and the code of an error, by its status.
 _KINDS: dict[int, tuple[str, str | None]] = {
     401: ("invalid_request_error", "invalid_api_key"),
     403: ("permission_error", None),
@@ -45,7 +45,7 @@ class _OpenAiApi(Wire):
     }
 
     def refusal(self, status: int, text: str, ident: str) -> ErrorReply:
-        """Return an error; one that is about the conversation names the field it is in."""
+        """Return an error; one about the conversation names the field that contains it."""
         kind, code = _KINDS.get(status, _OTHER)
         param = self.list_key if status == INVALID else None
         error = {"message": text, "type": kind, "param": param, "code": code}
@@ -193,7 +193,7 @@ def _response(turn: AnsweredTurn, status: str, output: list[dict[str, Any]]) -> 
 def _items(turn: AnsweredTurn) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     if turn.reply.thinking:
-        # a summary of the thinking; sealed, all of it, for those who ask for that
+        # a summary of the thinking, and all of it encrypted for requests that ask for that
         included = turn.body.get("include")
         asked = isinstance(included, list) and "reasoning.encrypted_content" in included
         items.append(

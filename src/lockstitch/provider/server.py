@@ -1,4 +1,4 @@
-"""The sockets: an HTTP server on the loopback address, for programs on this machine only."""
+"""The sockets of the provider: an HTTP server on the loopback address."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from lockstitch.provider.service import WIRES, Service, wire_at
 
 _NAMES = (LOCALHOST, "localhost")
 _LARGEST = 64 << 20
-# What is larger takes a while to judge: that is done in a thread of its own.
+# A larger request takes a while to judge, so a thread does it.
 _LARGE = 64 << 10
-# How often to look whether a client that waits is still there.
+# How often to check whether a waiting client is still there.
 _INTERVAL = 0.05
 
-# Lists of models are empty, in a shape that fits both vendors: every model's name is taken.
+# Lists of models are empty, in a format that fits both vendors: any model name is accepted.
 _CONSTANT: dict[str, dict[str, Any]] = {
     "/v1/models": {
         "object": "list",
@@ -47,7 +47,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service) -> web.Application:
-    """Return the web application that brings requests to a service."""
+    """Return the web application that passes requests to a service."""
     app = web.Application(middlewares=[_guard], client_max_size=_LARGEST)
     for wire in WIRES:
         for route in wire.routes:
@@ -67,20 +67,21 @@ def run(service: Service, port: int, ready: Callable[[str], None]) -> None:
 
 
 def running(service: Service, port: int = 0) -> AbstractContextManager[str]:
-    """Serve from a thread of this process for as long as the block lasts; gives the address."""
+    """Serve from a thread of this process during the block; yield the address."""
     return serving(AppServer(application(service), port))
 
 
 def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        # only JSON is taken: a web page cannot send that to another origin without asking first
+        # only JSON is accepted: a web page cannot send that to another origin without a preflight
+        # request
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="Content-Type must be application/json")
         model = request.match_info.get("model", "")
         at = RequestAddress(request.path, route.asks, model, request.query.get("alt", ""))
         asked = service.receive(wire, await request.read(), at)
         if len(asked.data) > _LARGE:
-            # while a large one is judged, others are served
+            # other requests are served while a large one is judged
             verdict = await asyncio.to_thread(service.judge_request, asked)
         else:
             verdict = service.judge_request(asked)
@@ -100,7 +101,7 @@ def _handler(service: Service, wire: Wire, route: ApiRoute) -> Handler:
 
 
 class _Delivery:
-    """One answer on its way to the client, with what goes wrong on it; ``end`` is how it ended."""
+    """One answer on its way to the client, with its fault; ``end`` is how it ended."""
 
     def __init__(self, request: web.Request, fault: InjectedFault) -> None:
         self._request = request
@@ -110,7 +111,7 @@ class _Delivery:
     async def send(
         self, status: int, headers: Mapping[str, str], events: Iterable[bytes], size: int | None
     ) -> web.StreamResponse:
-        """Send an answer; ``size`` is how long its body is said to be, None for a stream."""
+        """Send an answer; ``size`` is the announced size of its body, None for a stream."""
         response = web.StreamResponse(status=status or 200, headers=headers)
         response.content_length = size
         try:
@@ -142,7 +143,7 @@ class _Delivery:
         return DeliveryEnd.WHOLE
 
     async def _pause(self, seconds: float) -> None:
-        """Send nothing for a while; raise ConnectionResetError if the client goes away."""
+        """Send nothing for a while; raise ``ConnectionResetError`` if the client goes away."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while (left := until - loop.time()) > 0:
@@ -154,8 +155,8 @@ class _Delivery:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give every failure the shape that clients can read, and none of them any content."""
-    # A name that only points here is how a web page gets past same-origin.
+    """Return every failure as an error that clients can read, without any content."""
+    # A foreign host name that points here is how a web page evades the same-origin policy.
     name, _, port = request.host.partition(":")
     if name not in _NAMES or (port and not port.isdecimal()):
         return _error(request, 403, "Host must be 127.0.0.1 or localhost")
@@ -174,6 +175,6 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _error(request: web.Request, status: int, text: str) -> web.Response:
-    """Return an error in the shape of the API that was asked, or in one that most can read."""
+    """Return an error in the format of the API that was asked, or in one that most clients read."""
     refusal = (wire_at(request.path) or WIRES[0]).refusal(status, text, ident_of(b""))
     return web.json_response(refusal.body, status=status, headers=refusal.headers)

@@ -1,4 +1,4 @@
-"""The provider without its sockets: each request is kept if wished, judged, answered and logged."""
+"""The provider without sockets: each request is judged, answered, logged and, if wished, kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WIRES: tuple[Wire, ...] = (
 
 
 class Verdict(Struct, frozen=True):
-    """What came of one request; ``refusal`` is the text it is refused with."""
+    """The judgement on one request; ``refusal`` is the text with which it is refused."""
 
     body: Mapping[str, Any] = {}
     findings: tuple[Finding, ...] = ()
@@ -60,7 +60,7 @@ class Verdict(Struct, frozen=True):
 
 
 def choose_rules(profiles: list[str]) -> dict[str, str]:
-    """Return the rules each API is judged by: its own, or those of a profile that was named."""
+    """Return the rules to judge each API by: its own, or those of a profile that was named."""
     rules = {wire.dialect: wire.dialect for wire in WIRES}
     for name in profiles:
         dialect = profile_named(name).dialect
@@ -73,15 +73,18 @@ def choose_rules(profiles: list[str]) -> dict[str, str]:
 
 
 def wire_at(path: str) -> Wire | None:
-    """Return the API that a path belongs to, also if there is nothing at that path."""
+    """Return the API that a path belongs to, even if there is nothing at that path."""
     return next((wire for wire in WIRES if wire.paths.match(path)), None)
 
 
 def _decode(data: bytes) -> dict[str, Any] | None:
-    """Return the JSON object in a body, or None; what only msgspec refuses is for the rules."""
+    """Return the JSON object in a body, or None.
+
+    A body that only msgspec refuses is left to rules.
+    """
 
     def refuse_constant(name: str) -> Any:
-        # NaN and Infinity, which only Python takes for JSON
+        # NaN and Infinity, which only Python accepts as JSON
         raise ValueError(name)
 
     try:
@@ -100,9 +103,9 @@ _SUMMARY = re.compile(r"\bsummar(?:y|ise|ize)", re.IGNORECASE)
 
 
 class RequestEntry(Struct, frozen=True):
-    """A line of the log: what came and what became of it, never what it said.
+    """A line of the log: what came and what became of it, but never what it said.
 
-    ``status`` is 0 where the connection was dropped, ``fault`` what was made to go wrong.
+    ``status`` is 0 if the connection was dropped; ``fault`` is what was made to go wrong.
     """
 
     number: int
@@ -118,7 +121,7 @@ class RequestEntry(Struct, frozen=True):
 
 
 class ProviderAnswer(Struct, frozen=True):
-    """What goes back: a status with a body, or a turn to be streamed, and what goes wrong."""
+    """What is sent back: a status with a body, or a turn to stream, and what goes wrong with it."""
 
     status: int
     body: dict[str, Any] = {}
@@ -129,7 +132,7 @@ class ProviderAnswer(Struct, frozen=True):
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """A request that came, and where it was kept."""
+    """A request that arrived, and where it was kept."""
 
     wire: Wire
     data: bytes
@@ -138,7 +141,7 @@ class ReceivedRequest(Struct, frozen=True):
 
 
 class Records:
-    """A folder that keeps every request body under its number, for its owner's eyes only."""
+    """A folder that keeps every request body under its number, readable only by its owner."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -147,7 +150,7 @@ class Records:
         self._last = max((int(number) for number in taken if number.isdecimal()), default=0)
 
     def keep(self, name: str, data: bytes) -> str:
-        """Write one body as it came, and return the name of its file."""
+        """Write one body unchanged; return the name of its file."""
         self._last += 1
         path = self._folder / f"{self._last:06}-{name}.json"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -157,10 +160,10 @@ class Records:
 
 
 class Service:
-    """The provider without its sockets: bytes of a request in, an answer out.
+    """The provider without sockets: it takes the bytes of a request and returns an answer.
 
-    ``rules`` names the profile each dialect is judged by, ``log`` takes an entry a request and
-    ``seen`` its parsed body, ``ended`` how the answer to it came to its end, ``clock`` gives the
+    ``rules`` names the profile by which each dialect is judged. ``log`` gets an entry for each
+    request, ``seen`` its parsed body, and ``ended`` how its answer ended. ``clock`` returns
     seconds.
     """
 
@@ -187,13 +190,13 @@ class Service:
         self._number = 0
 
     def receive(self, wire: Wire, data: bytes, at: RequestAddress) -> ReceivedRequest:
-        """Take a request that came to an address."""
+        """Return a request that came to an address as an object, and keep it if wished."""
         name = f"{wire.dialect}-count" if at.asks == COUNT else wire.dialect
         record = None if self._records is None else self._records.keep(name, data)
         return ReceivedRequest(wire, data, at, record)
 
     def judge_request(self, asked: ReceivedRequest) -> Verdict:
-        """Judge a request; it touches nothing of the service, so that a thread may do it."""
+        """Judge a request; this changes nothing in the service, so a thread may do it."""
         wire, at = asked.wire, asked.at
         body = _decode(asked.data)
         if body is None:
@@ -228,7 +231,7 @@ class Service:
         return answer
 
     def note_end(self, answer: ProviderAnswer, end: DeliveryEnd) -> None:
-        """Take note of how an answer came to its end."""
+        """Report how an answer ended."""
         if self._ended is not None:
             self._ended(answer.number, end)
 
@@ -243,7 +246,8 @@ class Service:
 
     def _answer_in_turn(self, asked: ReceivedRequest, verdict: Verdict) -> ProviderAnswer:
         wire, data, at = asked.wire, asked.data, asked.at
-        # A fault for all requests that breaks an answer uses up no reply: the client asks again.
+        # If a fault for all requests breaks an answer, no reply is used up, because the client asks
+        # again.
         try:
             request = self._incoming(asked, verdict.body)
             fault = self._faults.take(summary=request.is_summary)
@@ -274,7 +278,7 @@ class Service:
         wire = asked.wire
         tools = frozenset(wire.tools(body))
         messages = body.get(wire.list_key)
-        # whether the last words of the user ask for a summary
+        # whether the user's last message asks for a summary
         last = messages[-1:] if isinstance(messages, list) else []
         asks_for_summary = any(
             part.kind == TEXT and _SUMMARY.search(part.text or "")

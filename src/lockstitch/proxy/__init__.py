@@ -1,7 +1,7 @@
-"""A proxy between any client and its provider: it heals requests in flight and records them.
+"""A proxy between any client and its provider, which heals requests in flight and records them.
 
-Its settings stand here: where it listens and sends, within which limits, and how requests to AWS
-are signed.
+This module has its settings: where it listens and sends, its limits, and how requests to AWS are
+signed.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from lockstitch.errors import Unreadable, UsageError
 from lockstitch.files import read
 
 AWS = "aws"
-# AWS calls the service as the dialect is called.
+# AWS gives the service the name of the dialect.
 _SERVICE = BEDROCK
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _REGION = re.compile(r"\.([a-z]{2}(?:-[a-z]+)+-\d)\.")
-# What a client that signs itself sends: of another host, and perhaps of another body.
+# Headers of a client's own signature, which is for another host and perhaps another body.
 _REPLACED = ("authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256")
 
 Headers = list[tuple[str, str]]
 
 
 class Credentials(Struct, frozen=True):
-    """Keys of an account."""
+    """The keys of an AWS account."""
 
     key: str
     secret: str
     token: str = ""
 
     def __repr__(self) -> str:
-        """Show nothing: a repr may end up in a log."""
+        """Return nothing of the keys, since a repr may end up in a log."""
         return "Credentials(…)"
 
 
 def credentials_in(environment: Mapping[str, str]) -> Credentials:
-    """Return the keys that the environment holds, as the tools of AWS read them."""
+    """Return the keys in the environment, in the variables that AWS tools use."""
     key = environment.get("AWS_ACCESS_KEY_ID", "")
     secret = environment.get("AWS_SECRET_ACCESS_KEY", "")
     if not key or not secret:
@@ -59,7 +59,7 @@ def credentials_in(environment: Mapping[str, str]) -> Credentials:
 
 
 def region_of(url: str) -> str:
-    """Return the region that an address of AWS names."""
+    """Return the region in an AWS address."""
     found = _REGION.search(f"{urlsplit(url).hostname}.")
     if found is None:
         raise UsageError(
@@ -71,7 +71,7 @@ def region_of(url: str) -> str:
 def sign(  # noqa: PLR0913, PLR0917 - what is signed is all of these
     method: str, url: str, headers: Headers, body: bytes, keys: Credentials, now: datetime
 ) -> Headers:
-    """Return the headers of a request with a signature in place of the client's, if it had one."""
+    """Return the headers of a request with a new signature in place of the client's, if any."""
     stamp = now.strftime("%Y%m%dT%H%M%SZ")
     passed = [(name, value) for name, value in headers if name.lower() not in _REPLACED]
     passed.append(("X-Amz-Date", stamp))
@@ -109,13 +109,13 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+-]+")
 
 
 class Upstream(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One address that requests go to.
+    """One address to which requests are sent.
 
-    With a ``prefix`` it takes the requests whose path begins with it, and the prefix is taken off;
-    without, those of the vendors in ``dialects``, or of all if none is named. ``profile`` names
-    whose rules apply where they differ from the dialect's own (``openai-chat:mistral``); ``proxy``
-    is the address of an HTTP proxy on the way, if there is one. ``sign`` is ``aws`` if requests
-    are signed here, with the keys in this process's environment.
+    With a ``prefix`` it takes the requests whose path begins with it, and the prefix is removed.
+    Without one it takes the requests of the vendors in ``dialects``, or all if none are named.
+    ``profile`` names the rules if they differ from the dialect's own (``openai-chat:mistral``).
+    ``proxy`` is the address of an HTTP proxy on the way. ``sign`` is ``aws`` if requests are signed
+    here, with the keys in the environment of this process.
     """
 
     url: str
@@ -139,14 +139,13 @@ VENDORS = (
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of the proxy. Times are in seconds, sizes in bytes.
+    """All settings of the proxy; times are in seconds, sizes in bytes.
 
-    A configuration file has the same names, with a table for each ``upstream``, and names a
-    ``token_file`` in the place of the token.
-
-    ``token`` is asked of every request and must be set to listen beyond this machine. ``hosts``
-    and ``origins`` are names that requests may come by and web pages that may send some, besides
-    those of this machine. ``record`` is the address of the store that keeps every conversation.
+    A configuration file has the same names, a table for each ``upstream``, and ``token_file``
+    instead of ``token``. If ``token`` is set, every request must have it; it has to be set in order
+    to listen beyond this machine. ``hosts`` and ``origins`` are further names that requests may use
+    for this host, and web pages that may send requests. ``record`` is the address of the store that
+    keeps every conversation.
     """
 
     host: str = "127.0.0.1"
@@ -166,7 +165,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grace: float = 30.0
 
     def __repr__(self) -> str:
-        """Show where it listens: the token and the upstreams are nobody's business in a log."""
+        """Return where it listens, but not the token or the upstreams, since a log may show it."""
         return f"Settings(host={self.host!r}, port={self.port})"
 
     @property
@@ -176,14 +175,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def parse_settings(text: str, folder: Path) -> Settings:
-    """Return the settings of a TOML file; what it names is looked for from ``folder`` on."""
+    """Return the settings in a TOML file; relative paths in it start at ``folder``."""
     try:
         table = tomllib.loads(text)
         made = msgspec.convert(table, Settings)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"the configuration cannot be used: {error}") from None
     if "upstream" in table and all(one.prefix or one.dialects for one in made.upstreams):
-        # none of those that were named takes everything: the vendors' own come behind them
+        # if none of the named upstreams takes everything, the vendors' own come after them
         made = structs.replace(made, upstreams=made.upstreams + VENDORS)
     if "token_file" in table:
         made = structs.replace(made, token=token_in(folder / made.token))
@@ -191,7 +190,7 @@ def parse_settings(text: str, folder: Path) -> Settings:
 
 
 def token_in(path: Path) -> str:
-    """Return the token that a file holds."""
+    """Return the token in a file."""
     try:
         return read.read_file(path).decode().strip()
     except Unreadable as error:
@@ -203,7 +202,7 @@ def token_in(path: Path) -> str:
 
 
 def check_settings(settings: Settings) -> Settings:
-    """Return the settings, or raise UsageError for what would not work or not be safe."""
+    """Return the settings; raise ``UsageError`` if they would not work or not be safe."""
     if not 0 <= settings.port <= _HIGHEST_PORT:
         raise UsageError(f"the port must be a number from 0 to {_HIGHEST_PORT}")
     if not settings.upstreams:
@@ -251,7 +250,7 @@ def check_settings(settings: Settings) -> Settings:
 
 
 def without_prefix(upstreams: tuple[Upstream, ...], path: str) -> tuple[Upstream | None, str]:
-    """Return the upstream whose prefix a path has, the longest first, and the rest of the path."""
+    """Return the upstream with the longest prefix of a path, and the rest of the path."""
     for upstream in sorted(upstreams, key=lambda one: len(one.prefix), reverse=True):
         if upstream.prefix and path.startswith(f"{upstream.prefix}/"):
             return upstream, path[len(upstream.prefix) :]
@@ -267,5 +266,5 @@ def upstream_for(upstreams: tuple[Upstream, ...], vendor: str) -> Upstream | Non
 
 
 def profile_for(upstream: Upstream, dialect: str) -> str:
-    """Return the rules that a body is held to: the upstream's, if they are of its dialect."""
+    """Return the rules for a body: the upstream's, if they are for its dialect."""
     return upstream.profile if upstream.profile.partition(":")[0] == dialect else dialect

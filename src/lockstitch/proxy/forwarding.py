@@ -1,4 +1,4 @@
-"""One request from the client to its upstream and back, and the counters of what went through."""
+"""Pass one request from the client to its upstream, and the reply back; count what went through."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Counts = dict[str, int]
 
 
 class Metrics(Struct):
-    """What one process has counted. Labels come from fixed lists, never from a request's text.
+    """The counters of one process. Labels come from fixed lists, never from a request's text.
 
     ``requests`` are counted by route and status, the others by code or kind.
     """
@@ -71,7 +71,7 @@ class Metrics(Struct):
     added_sum: float = 0.0
 
     def count_delay(self, seconds: float) -> None:
-        """Count the time that a request spent here before it went on."""
+        """Count the time that a request spent in the proxy before it was sent on."""
         self.added[bisect_left(BOUNDS, seconds)] += 1
         self.added_sum += seconds
 
@@ -83,7 +83,7 @@ def add_counts(counts: Counts, more: Mapping[str, int]) -> None:
 
 
 def sum_metrics(many: Iterable[Metrics]) -> Metrics:
-    """Return the sum of what several processes have counted."""
+    """Return the sum of the counters of several processes."""
     found = Metrics()
     for one in many:
         for name in ("requests", "healed", "left", "errors"):
@@ -131,12 +131,12 @@ def prometheus_text(found: Metrics) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What is larger takes a while to heal, or even to read: that is done in a thread of its own.
+# A larger body takes a while to heal or even to read, so a thread does it.
 _LARGE = 64 << 10
 _HUGE = 4 << 20
-# Whoever sends more slowly than this many bytes a second is not waited for.
+# A client that sends fewer bytes per second is not waited for.
 _SLOWEST = 16 << 10
-# An error that says more than this is not looked at.
+# A longer error is not examined.
 _LONGEST_REFUSAL = 64 << 10
 _REFUSED = 400
 _HEALTH, _METRICS = "/healthz", "/metrics"
@@ -162,7 +162,7 @@ Log = Callable[[ProxyEvent], None]
 
 
 class RefusedRequest(Exception):
-    """A request is answered here and goes nowhere."""
+    """The proxy refuses a request itself and does not send it on."""
 
     def __init__(self, status: int, text: str, kind: str = "refused") -> None:
         super().__init__(text)
@@ -171,7 +171,7 @@ class RefusedRequest(Exception):
 
 
 class _Body(aiohttp.Payload):
-    """Bytes that go out in one piece, as they are."""
+    """Bytes that are sent in one piece, unchanged."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data, content_type="application/json")
@@ -179,7 +179,7 @@ class _Body(aiohttp.Payload):
         self._size = len(data)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return the body as text, which aiohttp never asks of one that is sent."""
+        """Return the body as text; required by aiohttp, but not used for a body that is sent."""
         return bytes(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
@@ -188,7 +188,7 @@ class _Body(aiohttp.Payload):
 
 
 class ServedRequest(Struct):
-    """A request while it is served; ``path`` and ``query`` are those that the upstream sees."""
+    """A request being served; ``path`` and ``query`` are those that the upstream sees."""
 
     request: web.BaseRequest
     route: ProxyRoute
@@ -211,7 +211,7 @@ class ServedRequest(Struct):
 
 
 class Proxy:
-    """Serves requests: it knows where they go, what to heal, and what to log and count."""
+    """Serves requests: knows where they go, what to heal, and what to log and count."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Proxy:
             asked = ServedRequest(request, route, upstream, path, query, passed)
             if route.is_known:
                 return await self._serve_conversation(asked)
-            # Send on what nobody here knows, as it comes.
+            # An unknown request is sent on while it arrives.
             body: Any = _read_chunks(request, self.settings)
             if upstream.sign:
                 body = _Body(b"".join([chunk async for chunk in body]))
@@ -269,7 +269,7 @@ class Proxy:
             self.counted.running -= 1
 
     def _answer_itself(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        """Answer for the proxy itself, under paths that no provider's API has."""
+        """Answer a request to the proxy itself, under paths that no provider's API has."""
         if request.method not in ("GET", "HEAD"):
             raise RefusedRequest(405, f"{path} is read-only: send GET")
         if path == _HEALTH:
@@ -291,7 +291,7 @@ class Proxy:
                 "the path of a request must be plain: no `..`, no encoded slash, no control codes",
             )
         if "upgrade" in request.headers.get("Connection", "").lower():
-            # Codex takes this status, and no other, as a reason to go on without a WebSocket.
+            # Codex goes on without a WebSocket only if it gets exactly this status.
             raise RefusedRequest(
                 426, "this proxy speaks HTTP only: turn WebSocket off in the client"
             )
@@ -300,13 +300,13 @@ class Proxy:
             raise RefusedRequest(413, f"the body has more than {self.settings.max_body} bytes")
 
     async def _serve_conversation(self, asked: ServedRequest) -> web.StreamResponse:
-        """Read a conversation, heal it if need be, and send it on."""
+        """Read a conversation, heal it if necessary, and send it on."""
         settings = self.settings
         asked.data = b"".join([chunk async for chunk in _read_chunks(asked.request, settings)])
         started = perf_counter()
         encoding = asked.request.headers.get("Content-Encoding", "")
         plain: bytes | None = None
-        # what cannot be read is passed on as it is
+        # a body that cannot be read is passed on as it is
         with suppress(http.UndecodableBody):
             try:
                 plain = http.decode_body(asked.data, encoding, settings.max_body)
@@ -337,14 +337,17 @@ class Proxy:
         return await self._pass_reply(asked, reply)
 
     async def _decide(self, asked: ServedRequest, plain: bytes | None) -> None:
-        """Decide on the body; if that fails, it goes as it came, and the reply says so."""
+        """Decide what to do with the body.
+
+        If that fails, send it unchanged and say so in the reply.
+        """
         asked.decision = HealDecision(asked.data)
         if plain is None:
             return
         profile = profile_for(asked.upstream, asked.route.dialect)
         model = asked.route.model
         try:
-            # what takes longer than to read it is done beside the others
+            # if deciding takes longer than reading, a thread does it
             if len(plain) > _HUGE:
                 found = await asyncio.to_thread(decide, plain, profile, model)
             elif (body := read_body(plain)) is None:
@@ -386,7 +389,7 @@ class Proxy:
     async def _send_again(
         self, asked: ServedRequest, reply: aiohttp.ClientResponse, plain: bytes
     ) -> aiohttp.ClientResponse:
-        """Heal once more what was refused, if the refusal names what to look at, and send that."""
+        """Heal a refused request once more, if the refusal names a place to check, and send it."""
         if reply.headers.get("Content-Encoding") or (reply.content_length or 0) > _LONGEST_REFUSAL:
             return reply
         text = asked.refusal = await reply.read()
@@ -409,7 +412,7 @@ class Proxy:
         return await self._send(again, _Body(found.data))
 
     async def _send(self, asked: ServedRequest, body: Any) -> aiohttp.ClientResponse:
-        """Send a request to its upstream and return the reply as soon as its headers are there."""
+        """Send a request to its upstream; return the reply as soon as its headers have arrived."""
         method, passed = asked.request.method, asked.headers
         if self.keys is not None and asked.upstream.sign and isinstance(body, _Body):
             now = datetime.now(UTC)
@@ -436,7 +439,7 @@ class Proxy:
     async def _pass_reply(
         self, asked: ServedRequest, reply: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        """Pass a reply to the client, chunk by chunk as it comes."""
+        """Pass a reply to the client, chunk by chunk as it arrives."""
         notes = http.note_headers(asked.decision, retried=asked.retried, error=asked.error)
         response = web.StreamResponse(
             status=reply.status,
@@ -453,7 +456,7 @@ class Proxy:
                     raise NotKept from error
 
             passage = Passage(asked.route.dialect, reply, source, asked.exchange, failed)
-        # before the first byte: whoever has the reply finds what was done to the request
+        # before the first byte, so that a client with the reply knows what was done to its request
         decision = asked.decision
         add_counts(self.counted.requests, {f"{asked.route.name} {reply.status}": 1})
         add_counts(self.counted.healed, decision.repaired)
@@ -476,7 +479,7 @@ class Proxy:
                 await response.write(chunk)
             await response.write_eof()
         except (aiohttp.ClientPayloadError, TimeoutError, aiohttp.ClientOSError, NotKept) as error:
-            # End the reply as abruptly as the upstream did, so that nobody takes it for whole.
+            # End the reply as abruptly as the upstream did, so that nobody takes it for complete.
             if not isinstance(error, NotKept):
                 self._log_failure(asked, "upstream-cut", error)
             if passage is not None:
@@ -486,7 +489,7 @@ class Proxy:
             raise ConnectionResetError("the reply ended before it was complete") from error
         except BaseException:
             if passage is not None:
-                # Keep what arrived although the client is gone, and whoever served it ends.
+                # Keep what arrived although the client is gone and this task is being cancelled.
                 task = asyncio.ensure_future(passage.keep_part())
                 self.keeping.add(task)
                 task.add_done_callback(self._forget_kept)
@@ -502,7 +505,7 @@ class Proxy:
     def _forget_kept(self, task: asyncio.Task[None]) -> None:
         self.keeping.discard(task)
         if not task.cancelled():
-            # asked for, since asyncio complains of an exception that nobody looked at
+            # asyncio complains about an exception that nobody has retrieved
             task.exception()
 
     def _note_failure(self, asked: ServedRequest, kind: str, error: Exception) -> None:
@@ -510,7 +513,7 @@ class Proxy:
         add_counts(self.counted.errors, {kind: 1})
 
     def _answer_error(self, route: ProxyRoute, refused: RefusedRequest) -> web.Response:
-        """Answer with an error of the proxy's own, in the shape of the API that was asked."""
+        """Answer with an error of the proxy's own, in the format of the API that was asked."""
         add_counts(self.counted.requests, {f"{route.name} {refused.status}": 1})
         add_counts(self.counted.errors, {refused.kind: 1})
         self.log(ProxyEvent(route.name, refused.status, route.dialect, error=refused.kind))
@@ -524,7 +527,7 @@ class Proxy:
 
 
 async def _read_chunks(request: web.BaseRequest, settings: Settings) -> AsyncIterator[bytes]:
-    """Return the chunks of a request's body within its limits of size and time."""
+    """Yield the chunks of a request's body, within the limits of size and time."""
     size = 0
     patience = settings.client_timeout
     loop = asyncio.get_running_loop()

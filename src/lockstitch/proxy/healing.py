@@ -1,14 +1,14 @@
-"""What becomes of one request body: it goes as it came, or healed; pure, and always the same.
+"""Decide whether one request body is sent unchanged or healed; pure and deterministic.
 
-Everyday requests are proven fine without building a view of them; the rules look at the rest. A
-request that was refused is looked at once more. The text of a refusal never says what is changed:
-it only says by whose rules to look again. What these rules find at the place that was named is
-repaired by the same engine as ever, or nothing is.
+Everyday requests are proven valid without building a view of them; the rules check the others. A
+request that was refused is checked once more. The text of a refusal never says what to change. It
+only says by whose rules to check again. If these rules find something at the place that was named,
+the usual engine repairs it; otherwise nothing is changed.
 
-A healed request is written with the bytes that the client sent, and the smallest splices. What no
+A healed request is written from the bytes that the client sent, with the smallest splices. What no
 edit names keeps its bytes: unknown fields, the order of keys, spellings of numbers and escapes.
-What an edit moves or wraps keeps them, too. All is done from left to right and by what stands
-there, so that a request that goes on where another ended begins with the same bytes.
+Even what an edit moves or wraps keeps them. Everything is done from left to right and depends only
+on what is there, so a request that continues another one begins with the same bytes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from lockstitch.rules import ERROR, RULES
 
 Body = dict[str, Any]
 
-# Larger ones may hold a giant, or be more than the provider takes.
+# A larger body may contain a very large part, or exceed what the provider accepts.
 _UNREMARKABLE = 10 << 20
 _NUL = re.compile(rb"\\u0000")
 
 
 def is_clean(data: bytes) -> bool:
-    """Whether a text of JSON is of a usual size and certainly holds no NUL."""
+    """Whether a JSON text has a usual size and certainly contains no NUL."""
     return len(data) <= _UNREMARKABLE and _NUL.search(data) is None
 
 
@@ -54,11 +54,11 @@ def is_proven(body: Body, dialect: str, model: str | None) -> bool:
 
 
 class HealDecision(Struct, frozen=True):
-    """What goes out, and what was done to it.
+    """What to send, and what was done to it.
 
-    ``repaired`` counts what was repaired by code, ``left`` what could not be; ``places`` names
-    where. Without any of them ``data`` is what came in, byte for byte. ``streams`` says that the
-    body asks for a stream.
+    ``repaired`` counts the repairs by code, ``left`` what could not be repaired, and ``places``
+    says where. If all of these are empty, ``data`` is what came in, byte for byte. ``streams`` says
+    that the body asks for a stream.
     """
 
     data: bytes
@@ -71,10 +71,10 @@ class HealDecision(Struct, frozen=True):
 def decide(
     data: bytes, profile: str, model: str | None = None, *, strict: bool = False
 ) -> HealDecision:
-    """Decide on a body for a receiver; ``model`` is the one that the path names, if it does.
+    """Decide about a body for a receiver; ``model`` is the one that the path names, if any.
 
-    What is no JSON, or no conversation, goes as it came: its receiver says so best. With
-    ``strict`` reasoning behind a repaired place is dropped.
+    A body that is not JSON, or not a conversation, is sent unchanged, because its receiver explains
+    that best. With ``strict``, reasoning after a repaired place is dropped.
     """
     body = read_body(data)
     if body is None:
@@ -87,7 +87,7 @@ def decide(
 def decide_quickly(
     data: bytes, body: dict[str, Any], profile: str, model: str | None
 ) -> HealDecision | None:
-    """Decide on a body that is certainly fine; None if it takes a closer look."""
+    """Decide about a body that is certainly valid; return None if it needs a closer look."""
     named = body.get("model") if model is None else model
     named = named if type(named) is str else None
     if is_plain_body(profile) and is_clean(data) and is_proven(body, profile, named):
@@ -98,7 +98,7 @@ def decide_quickly(
 def heal_body(
     data: bytes, body: dict[str, Any], profile: str, model: str | None, *, strict: bool = False
 ) -> HealDecision:
-    """Decide on a body by all the rules."""
+    """Decide about a body by all rules."""
     try:
         plan = plan_sent(body, profile, model, strict=strict, clean=is_clean(data))
     except UsageError:
@@ -107,7 +107,7 @@ def heal_body(
 
 
 def is_plain_body(profile: str) -> bool:
-    """Whether this is a dialect under its own rules, not a variant of it."""
+    """Whether this is a dialect with its own rules, not a variant of it."""
     return ":" not in profile
 
 
@@ -119,14 +119,14 @@ def _decide_by_plan(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecisi
     if not plan.changed:
         return HealDecision(data)
     written = rewrite(data, body, plan.edits)
-    # Read what is about to be sent once more, as far as it is new: it must be what was planned.
-    # The rest was copied, and is only looked at as JSON.
+    # Read the new parts of the result again: they must be what was planned. The rest was copied,
+    # and is only checked to be JSON.
     new = {key: value for key, value in plan.plain.items() if value is not body.get(key)}
     try:
         _MEMBERS.decode(written.data)
         is_planned = all(_is_planned(written, key, value) for key, value in new.items())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # what only Python reads is read whole
+        # what only Python can read is read as a whole
         is_planned = _value(written.data) == plan.plain
     if not is_planned or not new:
         raise Miswritten("the healed request could not be written as planned")
@@ -140,7 +140,7 @@ def _count(codes: Any) -> dict[str, int]:
 
 
 class Miswritten(Exception):
-    """The bytes that were written do not say what was planned; they must not be sent."""
+    """The bytes that were written do not say what was planned, so they must not be sent."""
 
 
 def _is_planned(written: EditedDocument, key: str, value: Any) -> bool:
@@ -158,7 +158,7 @@ def _is_planned(written: EditedDocument, key: str, value: Any) -> bool:
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return the object of a body, None if it holds none; big and odd numbers stay as text."""
+    """Return the object in a body, None if it is not one; big and odd numbers stay texts."""
     value = _value(data)
     return value if type(value) is dict else None
 
@@ -174,14 +174,14 @@ def _value(data: bytes) -> Any:
         return None
 
 
-# Words that a rule leaves open in a refusal; the numbers among them are those of places.
+# Words that a rule leaves open in a refusal; numbers among them are places.
 _OPEN = re.compile(r"<(\w+)>")
 _FEWEST_LETTERS = 16
 _LONGEST_TEXT = 4000
 
 
 class _KnownRefusal(Struct, frozen=True):
-    """What is known of the words of a refusal: who says them, and for which rule."""
+    """The known words of a refusal: who says them, and for which rule."""
 
     code: str
     profile: str
@@ -191,10 +191,9 @@ class _KnownRefusal(Struct, frozen=True):
 def look_again(
     plain: bytes, before: HealDecision, profile: str, model: str | None, text: bytes
 ) -> HealDecision | None:
-    """Return the request healed once more, None if the refusal names nothing that can be found.
+    """Return a refused request healed once more; None if the refusal names nothing to be found.
 
-    It is another body than the one that was refused, by a repair of the very rule that the
-    refusal is about.
+    The result differs from the refused body by a repair of the very rule that the refusal is about.
     """
     said = _words_of(text)
     for refusal in _refusals(profile.partition(":")[0]):
@@ -217,7 +216,7 @@ def look_again(
 def _second_looks(
     refusal: _KnownRefusal, profile: str, model: str | None
 ) -> Iterator[tuple[str, str | None, bool]]:
-    """Return the ways to look again, the nearest first: whose rules, which model, how strictly."""
+    """Yield the ways to check again, the closest first: whose rules, which model, how strictly."""
     if not is_plain_body(refusal.profile) and refusal.profile != profile:
         if is_plain_body(profile):
             yield refusal.profile, model, False
@@ -228,7 +227,7 @@ def _second_looks(
 
 
 def _words_of(text: bytes) -> str:
-    """Return the words of a refusal, of whatever shape the body that holds them."""
+    """Return the words of a refusal, whatever the format of its body."""
     try:
         body = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -243,7 +242,7 @@ def _words_of(text: bytes) -> str:
 
 @cache
 def _refusals(dialect: str) -> list[_KnownRefusal]:
-    """Return the refusals that are known of a dialect's servers, the longest words first."""
+    """Return the known refusals of a dialect's servers, the longest first."""
     found: list[_KnownRefusal] = []
     for rule in RULES.values():
         for who, words in rule.errors:
@@ -256,7 +255,7 @@ def _refusals(dialect: str) -> list[_KnownRefusal]:
 
 
 def _pattern(words: str) -> re.Pattern[str] | None:
-    """Return a pattern for the words of a refusal; None if hardly anything of them is fixed."""
+    """Return a pattern for the words of a refusal; None if hardly any of them are fixed."""
     pieces = _OPEN.split(words)
     if sum(len(piece.strip()) for piece in pieces[::2]) < _FEWEST_LETTERS:
         return None
@@ -277,18 +276,18 @@ _MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ELEMENTS = msgspec.json.Decoder(list[Raw])
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-# Shorter strings are shared by the interpreter, so that their identity says nothing.
+# Python shares shorter strings, so their identity says nothing.
 _SHARED = 2
 
 _BLANK = b" \t\r\n"
-# A member as text, and where it stood, -1 for a new one.
+# A member as text, and its old place, -1 for a new one.
 _Piece = tuple[int, bytes]
-# How many elements a piece of a list holds, and its text if it is not a mere copy.
+# The number of elements in a piece of a list, and its text if it is not just a copy.
 _Noted = list[tuple[int, bytes | None]]
 
 
 class Members(Struct, frozen=True):
-    """Where the members of a list or an object stand, each with its key, if it has one."""
+    """The places of the members of a list or an object, each with its key, if it has one."""
 
     names: list[str | int]
     starts: list[int]
@@ -296,14 +295,14 @@ class Members(Struct, frozen=True):
     ends: list[int]
 
     def gap(self, data: bytes, at: int) -> bytes:
-        """Return what stands between a member and the one before it."""
+        """Return the bytes between a member and the one before it."""
         return data[self.ends[at - 1] : self.starts[at]]
 
 
 class EditedDocument(Struct, frozen=True):
-    """An edited document, and of what pieces the lists in its fields were put together.
+    """An edited document, and the pieces that the lists in its fields consist of.
 
-    Of each piece it is noted how many elements it holds, and its text if it is not a mere copy.
+    For each piece it has the number of elements, and its text if it is not just a copy.
     """
 
     data: bytes
@@ -311,13 +310,13 @@ class EditedDocument(Struct, frozen=True):
 
 
 def rewrite(data: bytes, value: dict[str, Any], edits: Sequence[Edit]) -> EditedDocument:
-    """Return the bytes of a JSON document with edits made to the value that was read from it."""
+    """Return the bytes of a JSON document, with edits made to the value that was read from it."""
     document = _BodyDocument(data, value)
     return EditedDocument(document.edit(edits), document.pieces)
 
 
 class _BodyDocument:
-    """A JSON text, the value read from it, and where the members stand that were looked for."""
+    """A JSON text, the value read from it, and the places of members that were looked up."""
 
     def __init__(self, data: bytes, value: Any) -> None:
         self.data = data
@@ -337,7 +336,8 @@ class _BodyDocument:
         values = [edit.value for edit in edits if edit.op in (INSERT, REPLACE)]
         wanted = {id(part) for value in values for part in _parts(value)}
         for edit in edits:
-            # what is put elsewhere is no longer where it was: only there it has to be looked for
+            # a value that is moved has another place than before; only moved values have to be
+            # located
             if edit.op in (DELETE, REPLACE):
                 value = self.value
                 for step in edit.path:
@@ -349,7 +349,7 @@ class _BodyDocument:
         return head + self._apply(self.root, self.value, (self.start, self.end), []) + tail
 
     def _apply(self, node: EditTree, value: Any, span: tuple[int, int], noted: _Noted) -> bytes:
-        """Return a value as text with its edits; of a list it is ``noted`` what it is made of."""
+        """Return an edited value as text; for a list, also record the pieces in ``noted``."""
         start, end = span
         if node.replacement is not None:
             return self._write_value(node.replacement.value)
@@ -375,7 +375,7 @@ class _BodyDocument:
     def _edit_list(
         self, node: EditTree, value: list[Any], members: Members, noted: _Noted
     ) -> list[_Piece]:
-        """Return the elements of an edited list; those between edits are one piece."""
+        """Return the elements of an edited list; all elements between two edits are one piece."""
         pieces: list[_Piece] = []
         after = 0
         for at in sorted(step for step in node.below if isinstance(step, int)):
@@ -397,7 +397,7 @@ class _BodyDocument:
         return pieces
 
     def _edit_object(self, node: EditTree, value: dict[str, Any], members: Members) -> list[_Piece]:
-        """Return the members of an edited object; of a key that is there twice the last counts."""
+        """Return the members of an edited object; of a repeated key, the last one counts."""
         last = {name: at for at, name in enumerate(members.names)}
         pieces: list[_Piece] = []
         for at, name in enumerate(members.names):
@@ -422,7 +422,7 @@ class _BodyDocument:
         return self._write_value(edit.value)
 
     def _write_value(self, value: Any) -> bytes:
-        """Return a value as text; what of it stands in the document keeps its spelling."""
+        """Return a value as text; parts that are in the document keep their spelling."""
         path = self.origins.get(id(value))
         if path is not None:
             return self._at(path)
@@ -446,16 +446,16 @@ class _BodyDocument:
         return self.data[start:end]
 
     def members(self, start: int, end: int, value: Any) -> Members:
-        """Return where the members of a list or an object stand."""
+        """Return the places of the members of a list or an object."""
         found = self.scanned.get(start)
         if found is None:
             with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 read = _ELEMENTS if type(value) is list else _MEMBERS
                 found = _place(self.data, start, read.decode(self.data[start:end]))
         if found is None:
-            # some of it only Python reads
+            # some of it only Python can read
             found = Members([], [], [], [])
-            # as Latin-1, the places in the text are those of its bytes
+            # decoded as Latin-1, so that places in the text are places of bytes
             text = self.data[start:end].decode("latin-1")
             at = skip_space(text, 1)
             for low, high in member_spans(text):
@@ -467,14 +467,14 @@ class _BodyDocument:
                 found.starts.append(start + at)
                 found.values.append(start + low)
                 found.ends.append(start + high)
-                # behind the comma, if there is one
+                # after the comma, if there is one
                 at = skip_space(text, skip_space(text, high) + 1)
         self.scanned[start] = found
         return found
 
 
 def _place(data: bytes, start: int, texts: list[Raw] | dict[str, Raw]) -> Members | None:
-    """Find the members of a container whose texts are known; None if a key is there twice."""
+    """Return the places of members whose texts are known; None if a key is repeated."""
     found = Members([], [], [], [])
     at = _skip(data, start + 1)
     while data[at] not in b"]}":
@@ -505,7 +505,7 @@ def _skip(data: bytes, at: int) -> int:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Return a value and all in it that keeps its identity when it is put elsewhere."""
+    """Yield a value and everything in it that keeps its identity when it is moved."""
     rest = [value]
     while rest:
         one = rest.pop()
@@ -519,7 +519,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _locate(at: Path, value: Any, wanted: set[int]) -> Iterator[tuple[Path, Any]]:
-    """Return the path of every part of a value whose identity is wanted."""
+    """Yield the path of every part of a value whose identity is wanted."""
     rest: list[tuple[Path, Any]] = [(at, value)]
     while rest:
         path, one = rest.pop()

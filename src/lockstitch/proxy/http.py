@@ -1,7 +1,7 @@
-"""HTTP as the proxy sees it: paths, headers, who may ask, bodies, and replies that are recorded.
+"""HTTP as the proxy uses it: paths, headers, access, bodies, and replies that are recorded.
 
-A path alone says which API a request speaks, and errors are answered in the shape of that API.
-Compressed bodies are decoded within limits, replies as they arrive.
+The path alone says which API a request uses, and errors are answered in the format of that API.
+Compressed bodies are decoded within limits, and replies as they arrive.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from lockstitch.proxy.recording import StoreExchange
 
-# A path that leads out of the folder of its upstream, spelled in any way.
+# A path that leaves the folder of its upstream, in any spelling.
 _DOTS = re.compile(r"(?:^|[/\\])(?:\.|%2e){1,2}(?:[/\\;?#]|$)", re.IGNORECASE)
 _HIDDEN = re.compile(r"%2f|%5c|%00|[\x00-\x20\x7f\\#]", re.IGNORECASE)
 
 
 class ProxyRoute(Struct, frozen=True):
-    """What is known of a request before its body is read.
+    """What is known about a request before its body is read.
 
-    ``dialect`` is that of the body, and ``vendor`` says whose API it came to: the two differ where
-    one vendor serves another's models. ``name`` is for logs and metrics and comes from a fixed
-    list. ``model`` is set where the path names it; ``streams`` where the path asks for a stream.
+    ``dialect`` is that of the body, and ``vendor`` says whose API it came to; they differ if a
+    vendor serves another's models. ``name`` is for logs and metrics, and comes from a fixed list.
+    ``model`` is set if the path names it, ``streams`` if the path asks for a stream.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ProxyRoute(Struct, frozen=True):
 _MODEL = r"(?P<model>[^/:?]+(?:(?::|%3A)[^/:?]+)*)"
 _VERTEX = rf"(?:/[^?]*)?/publishers/anthropic/models/{_MODEL}"
 _GOOGLE = rf"(?:/[^?]*)?/models/{_MODEL}"
-# By the pattern of a path: the name of its route, the dialect, the vendor, and if it streams.
+# By the pattern of a path: the name of its route, the dialect, the vendor, and whether it streams.
 _ROUTES = {
     re.compile(path): ProxyRoute(name, dialect, vendor, streams=streams)
     for path, name, dialect, vendor, streams in (
@@ -81,10 +81,9 @@ NAMES = (*dict.fromkeys(route.name for route in _ROUTES.values()), OTHER)
 
 
 def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
-    """Return what a request is; one that nobody here knows still has a vendor it goes to.
+    """Return the route of a request; an unknown one still has a vendor to be sent to.
 
-    ``path`` is as it came, without the query; ``headers`` holds the names, in whatever case their
-    container takes.
+    ``path`` is as it came, without the query; ``headers`` contains the names in any case.
     """
     if method == "POST":
         for pattern, route in _ROUTES.items():
@@ -95,7 +94,7 @@ def route_of(method: str, path: str, headers: Container[str]) -> ProxyRoute:
 
 
 def _vendor(path: str, headers: Container[str]) -> str:
-    """Return whose API it is; one path, such as ``/v1/models``, is several vendors'."""
+    """Return the vendor of a path that several vendors use, such as ``/v1/models``."""
     if "anthropic-version" in headers or path.startswith("/v1/messages"):
         return ANTHROPIC
     if "x-goog-api-key" in headers or path.startswith(("/v1beta", "/v1alpha", "/upload/v1beta")):
@@ -106,12 +105,12 @@ def _vendor(path: str, headers: Container[str]) -> str:
 
 
 def is_sound(path: str) -> bool:
-    """Whether a path stays on the upstream it is sent to, and says one thing to every reader."""
+    """Whether a path stays within its upstream, and means the same to every reader."""
     return path.startswith("/") and not _DOTS.search(path) and not _HIDDEN.search(path)
 
 
 def error_body(status: int, text: str, vendor: str) -> tuple[bytes, list[tuple[str, str]]]:
-    """Return the body of an error and the headers that belong to it."""
+    """Return the body of an error, and its headers."""
     common, google, amazon = ERROR_KINDS.get(status, ERROR_KINDS[500])
     said = f"lockstitch proxy: {text}"
     headers = [("Content-Type", "application/json")]
@@ -133,15 +132,15 @@ _STEP = 1 << 20
 
 
 class UndecodableBody(ValueError):
-    """A body is not in the encoding that it claims, or in one that is not known here."""
+    """A body is not in the encoding that it claims, or the encoding is not supported."""
 
 
 class TooLarge(ValueError):
-    """A body is larger than is taken once it is decoded."""
+    """A decoded body exceeds the limit."""
 
 
 def decode_body(data: bytes, encoding: str, most: int) -> bytes:
-    """Return a body without its encoding; never more than ``most`` bytes are made."""
+    """Return a body decoded; never more than ``most`` bytes are produced."""
     for name in reversed(_encodings_in(encoding)):
         reader = _decoder_for(name)
         out: list[bytes] = []
@@ -163,7 +162,7 @@ def _encodings_in(encoding: str) -> list[str]:
 
 
 class _ZlibDecoder:
-    """Undoes gzip and deflate, the latter with or without the header that it should have."""
+    """Decodes gzip and deflate, the latter with or without its header."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -176,7 +175,7 @@ class _ZlibDecoder:
         return bool(self.decoder.eof)
 
     def pieces(self, data: bytes) -> Any:
-        """Return what the data holds, in pieces of a bounded size."""
+        """Yield the decoded data in pieces of limited size."""
         if self.name == "deflate" and not self.has_begun and data and data[0] & 0x0F != 8:  # noqa: PLR2004
             self.decoder = zlib.decompressobj(-zlib.MAX_WBITS)
         self.has_begun = self.has_begun or bool(data)
@@ -185,7 +184,7 @@ class _ZlibDecoder:
                 yield self.decoder.decompress(data, _STEP)
                 data = self.decoder.unconsumed_tail
                 if not data and self.decoder.eof and self.decoder.unused_data:
-                    # a gzip file may be several, one behind the other
+                    # a gzip file may consist of several
                     data = self.decoder.unused_data
                     self.decoder = zlib.decompressobj(_GZIP)
         except zlib.error:
@@ -193,7 +192,7 @@ class _ZlibDecoder:
 
 
 class _ZstdDecoder:
-    """Undoes zstd, with the package that can."""
+    """Decodes zstd, with whichever package is installed."""
 
     def __init__(self, package: Any) -> None:
         self.error = package.ZstdError
@@ -201,8 +200,8 @@ class _ZstdDecoder:
         self.is_done = False
 
     def pieces(self, data: bytes) -> Any:
-        """Return what the data holds, in pieces."""
-        # a block of a few bytes can stand for 128 KB, so that few are read at a time
+        """Yield the decoded data in pieces."""
+        # a few bytes can stand for a block of 128 KB, so feed only a few at a time
         step = 512
         try:
             for at in range(0, len(data), step):
@@ -231,7 +230,7 @@ def _zstandard() -> Any:
 
 
 class DecodedReply:
-    """A reply's body, decoded as it arrives; nothing comes of what cannot be decoded."""
+    """A reply's body, decoded as it arrives; empty if it cannot be decoded."""
 
     def __init__(self, encoding: str) -> None:
         self.readers: list[_ZlibDecoder | _ZstdDecoder] = []
@@ -262,30 +261,30 @@ REPAIRED = f"{OWN}repaired"
 LEFT = f"{OWN}left"
 RETRIED = f"{OWN}retried"
 ERROR = f"{OWN}error"
-# Those of one connection, not of what is said over it (RFC 9110, 7.6.1).
+# Headers about one connection, not about what is sent over it (RFC 9110, 7.6.1).
 _HOP_BY_HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
         *("upgrade", "proxy-authenticate", "proxy-authorization", "http2-settings"),
     }
 )
-# Set anew for the request that goes out: its receiver, its size, and the wish to be asked first.
+# Set again for the outgoing request: its receiver, its size, and the wish to be asked first.
 _OF_REQUEST = frozenset({"host", "content-length", "expect"})
-# What is asked for where the reply must be read to be kept: what can be undone here.
+# Requested if the reply must be read in order to be kept: encodings that can be decoded here.
 _READABLE = ("gzip", "deflate", "identity")
 
 
 def forward_headers(
     raw: Iterable[tuple[bytes, bytes]], dropped: frozenset[str] = _OF_REQUEST
 ) -> Headers:
-    """Return the headers that pass, in their order and spelling.
+    """Return the headers to pass on, in their order and spelling.
 
-    Those of a reply pass with its size: nothing is ``dropped`` but what is of the connection.
+    Headers of a reply are passed on with its size: only those about the connection are ``dropped``.
     """
     pairs = [
         (name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in raw
     ]
-    # what ``Connection`` names is of this connection, too
+    # headers that ``Connection`` names are about this connection, too
     named = (value for name, value in pairs if name.lower() == "connection")
     gone = dropped | _HOP_BY_HOP
     gone |= {word.strip().lower() for value in named for word in value.split(",")}
@@ -302,7 +301,7 @@ def without_headers(headers: Headers, *names: str) -> Headers:
 
 
 def ask_for_readable(headers: Headers) -> Headers:
-    """Ask for a reply in an encoding that can be undone here, of those the client takes."""
+    """Ask for a reply in an encoding that the client accepts and that can be decoded here."""
     readable = {*_READABLE, *(("zstd",) if _zstandard() is not None else ())}
     asked = ",".join(value for name, value in headers if name.lower() == "accept-encoding")
     words = [word.strip() for word in asked.split(",")]
@@ -314,7 +313,7 @@ def ask_for_readable(headers: Headers) -> Headers:
 
 
 def note_headers(decision: HealDecision, *, retried: bool = False, error: str = "") -> Headers:
-    """Return the headers that say to the client what was done to its request."""
+    """Return the headers that tell the client what was done to its request."""
     said = {
         REPAIRED: spell_counts(decision.repaired),
         LEFT: spell_counts(decision.left),
@@ -325,15 +324,15 @@ def note_headers(decision: HealDecision, *, retried: bool = False, error: str = 
 
 
 def spell_counts(counts: Mapping[str, int]) -> str:
-    """Return counts of codes as one line: ``LS101=2, LS407=1``."""
+    """Return counts of codes on one line: ``LS101=2, LS407=1``."""
     return ", ".join(f"{code}={count}" for code, count in counts.items())
 
 
 def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> str:
-    """Return why a request may not pass, "" if it may.
+    """Return why a request may not pass; "" if it may.
 
-    A name that only points here is how a web page gets past its browser's rules, and a token is
-    what a web page does not have.
+    A foreign host name that points here is how a web page evades its browser's rules. A web page
+    does not have the token.
     """
     if settings.token:
         if not hmac.compare_digest(token.encode(), settings.token.encode()):
@@ -353,7 +352,7 @@ def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> 
 
 
 def host_name(host: str) -> str | None:
-    """Return the name in a ``Host`` header, without its port; None if it is not one."""
+    """Return the name in a ``Host`` header, without its port; None if it is not valid."""
     try:
         parts = urlsplit(f"//{host}")
         port_is_fine = parts.port is None or parts.port >= 0
@@ -364,16 +363,16 @@ def host_name(host: str) -> str | None:
 
 
 _LONGEST_MARK = 64
-# What comes behind the end of a reply comes at once; who waits for more waits for nothing.
+# Data after the end of a reply arrives at once; waiting longer would be in vain.
 _SILENCE = 2.0
 _STREAMS = ("text/event-stream", "application/vnd.amazon.eventstream")
 
 
 class BodySource(Protocol):
-    """Where the body of a reply is read from."""
+    """A source of a reply's body."""
 
     async def readany(self) -> bytes:
-        """Return what has arrived; nothing at the end."""
+        """Return what has arrived; empty at the end."""
 
 
 class Replayed:
@@ -389,20 +388,20 @@ class Replayed:
 
 
 async def chunks(source: BodySource) -> AsyncIterator[bytes]:
-    """Return the chunks of a body as they arrive."""
+    """Yield the chunks of a body as they arrive."""
     while chunk := await source.readany():
         yield chunk
 
 
 class NotKept(Exception):
-    """A reply could not be kept, and whoever records wants none that is not."""
+    """A reply could not be kept, and the settings forbid passing on a reply that is not."""
 
 
 class Passage:
-    """The chunks of one reply: the recorder gets each, and keeps all before the last go on.
+    """The chunks of one reply; the recorder keeps all of it before the last ones are passed on.
 
-    A stream is held from the event on that ends it, anything else by one chunk. ``failed`` is
-    called if the reply cannot be kept, and may raise NotKept.
+    A stream is held back from the event that ends it, any other reply by one chunk. ``failed`` is
+    called if the reply cannot be kept, and may raise ``NotKept``.
     """
 
     def __init__(
@@ -425,7 +424,7 @@ class Passage:
         self.is_kept = False
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Return the chunks as they may go to the client."""
+        """Yield the chunks when they may go to the client."""
         has_ended = False
         while True:
             try:
@@ -472,7 +471,7 @@ class Passage:
         return held
 
     async def keep_part(self) -> None:
-        """Keep what arrived of a reply of which no more will come."""
+        """Keep what arrived of a reply that will not continue."""
         if not self.is_kept:
             await self._commit(complete=False)
 

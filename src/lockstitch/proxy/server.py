@@ -1,6 +1,6 @@
-"""The sockets of the proxy: serving in this thread, beside it, or from workers.
+"""The sockets of the proxy: serve in this thread, in a background thread, or from worker processes.
 
-Workers are processes that share one port; one more starts those anew that die.
+Workers are processes that share one port; a supervisor restarts those that die.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger("lockstitch.proxy")
 _LONGEST_LINE = 64 << 10
 _MOST_HEADERS = 256
 _BUFFER = 1 << 20
-# Options of mallopt(3) by their numbers: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD.
+# Options of mallopt(3) by number: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD.
 _KEPT = {-1: 64 << 20, -2: 4 << 20, -3: 32 << 20}
 
 Connect = Callable[[], Awaitable["StoreRecorder"]]
@@ -50,7 +50,7 @@ Stop = Callable[[], None]
 
 
 def describe_event(event: ProxyEvent) -> str:
-    """Return a line on one request: what was done where, never what it said."""
+    """Return a line on one request: what was done where, but never what it said."""
     words = (
         f"{event.route} {event.status}",
         event.repaired and f"repaired {spell_counts(event.repaired)}",
@@ -73,7 +73,7 @@ def _log_event(event: ProxyEvent) -> None:
 
 
 def recorder_at(url: str) -> Connect:
-    """Return what opens the recorder that keeps conversations in a store."""
+    """Return a function that opens the recorder for conversations in a store."""
 
     async def connect() -> StoreRecorder:
         from lockstitch.proxy.recording import open_recorder  # noqa: PLC0415 - few record
@@ -86,10 +86,11 @@ def recorder_at(url: str) -> Connect:
 def running(
     settings: Settings, *, log: Log = _log_event, connect: Connect | None = None
 ) -> AbstractContextManager[str]:
-    """Serve from a thread of this process for as long as the block lasts; gives the address.
+    """Serve from a thread of this process during the block; yield the address.
 
-    ``connect`` opens the recorder that keeps the conversations, if there is to be one; port 0
-    takes a free one. What still runs at the end may finish within the settings' ``grace``.
+    ``connect`` opens the recorder that keeps the conversations, if there is to be one. Port 0 takes
+    a free port. Requests that are still running at the end may finish within the settings'
+    ``grace``.
     """
     return serving(Served(check_settings(settings), log, connect))
 
@@ -107,9 +108,9 @@ def serve(
 
 
 def keep_memory() -> None:
-    """Make the C library keep some memory that was freed, for the next large body.
+    """Make the C library keep some freed memory for the next large body.
 
-    It would give it back and fetch it again for each: that takes as long as to check the body.
+    Otherwise it returns and requests the memory for each body, which takes as long as checking it.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -138,10 +139,10 @@ class Served:
         """Listen, and return the address."""
         settings = self.settings
         self.recorder = None if self.connect is None else await self.connect()
-        # Of what talks to the upstreams nothing is shared between clients: certificates are
-        # verified, cookies are not kept, and proxies that the environment names are not taken:
-        # they would see the keys, and a variable that was set for another program would decide
-        # where conversations go. An upstream's ``proxy`` names one on purpose.
+        # Clients share nothing in these connections. Certificates are verified, cookies are not
+        # kept, and proxies in the environment are ignored: they would see the keys, and a variable
+        # that was set for another program would decide where conversations go. An upstream's
+        # ``proxy`` names one on purpose.
         connector = aiohttp.TCPConnector(
             limit=0, ssl=ssl.create_default_context(), keepalive_timeout=15
         )
@@ -182,11 +183,12 @@ class Served:
             raise port_is_taken(f"{host} port {port}") from error
 
     async def stop(self) -> None:
-        """Take no more requests, let those that run finish, and release everything."""
+        """Accept no more requests, let the running ones finish, and release everything."""
         if self.runner is not None:
             for site in list(self.runner.sites):
                 await site.stop()
-            # those that were accepted just before are there a few steps later, and to be closed
+            # requests that were accepted just before appear a few steps later, and have to be
+            # closed
             await _run_pending()
             await self.runner.cleanup()
         if self.proxy is not None and self.proxy.keeping:
@@ -195,24 +197,24 @@ class Served:
             await self.session.close()
         if self.recorder is not None:
             await self.recorder.close()
-        # transports are closed by the loop, a step after they were asked to be
+        # the loop closes transports one step after it was asked to
         await _run_pending()
 
 
 async def _run_pending() -> None:
-    """Let the loop do what it has put off."""
+    """Let the loop run what it has postponed."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 _SPAWN = get_context("spawn")
 _EVERY = 1.0
-# One that dies at once, again and again, is not started more often than this.
+# A worker that dies at once, again and again, is not restarted more often than this.
 _PAUSE = 1.0
 
 
 class WorkerJob(Struct, frozen=True):
-    """What a worker needs to know: all of it can be sent to another process."""
+    """What a worker needs to know, in a form that can be sent to another process."""
 
     settings: Settings
     log: Log
@@ -229,7 +231,7 @@ def serve_from_workers(
 ) -> None:
     """Serve from ``settings.workers`` processes until a signal comes; ``ready`` gets the address.
 
-    ``log`` and ``connect`` are functions of a module, so that every process can find them.
+    ``log`` and ``connect`` must be functions of a module, so that every process can import them.
     """
     settings = check_settings(settings)
     if not hasattr(socket, "SO_REUSEPORT"):
@@ -240,7 +242,7 @@ def serve_from_workers(
         tempfile.TemporaryDirectory(prefix="lockstitch-") as folder,
     ):
         try:
-            # held, without listening on it, so that the port is known and stays this proxy's
+            # bound without listening, so that the port is known and stays this proxy's
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             held.bind((settings.host, settings.port))
         except OSError as error:
@@ -251,7 +253,7 @@ def serve_from_workers(
 
 
 class _WorkerProcess(Struct):
-    """A process, the line on which it says its address, and when it was started."""
+    """A process, the pipe on which it reports its address, and when it was started."""
 
     process: SpawnProcess
     line: Connection
@@ -259,7 +261,7 @@ class _WorkerProcess(Struct):
 
 
 class _Supervisor:
-    """Starts workers, starts those that died anew, and takes them all down at the end."""
+    """Starts workers, restarts those that die, and stops all of them at the end."""
 
     def __init__(self, job: WorkerJob, ready: Callable[[str], None]) -> None:
         self.job = job
@@ -298,7 +300,7 @@ class _Supervisor:
         return _WorkerProcess(process, mine, monotonic())
 
     def _announce(self, workers: list[_WorkerProcess]) -> None:
-        """Wait until all listen, and say so once; one that cannot start ends everything."""
+        """Wait until all listen, and report that once; if one cannot start, stop everything."""
         said = ""
         for one in workers:
             while not one.line.poll(0.1):
@@ -329,7 +331,7 @@ class _Supervisor:
 
 
 def _run_worker(job: WorkerJob, line: Connection) -> None:
-    """Serve in a process of its own, until a signal comes or whoever started it is gone."""
+    """Serve in a process of its own until a signal comes or its parent process has ended."""
     keep_memory()
     asyncio.run(_serve_worker(job, line))
 
@@ -341,7 +343,7 @@ async def _serve_worker(job: WorkerJob, line: Connection) -> None:
     path = Path(job.folder) / str(os.getpid())
 
     async def publish() -> None:
-        """Write what was counted now and then, for the process that is asked for all of it."""
+        """Write the counters now and then, for the process that is asked for all of them."""
         said = b""
         while True:
             if served.proxy is not None:
@@ -356,7 +358,7 @@ async def _serve_worker(job: WorkerJob, line: Connection) -> None:
 
     def ready(url: str) -> None:
         line.send_bytes(url.encode())
-        # the other end closes when its process ends, however that comes about
+        # the other end closes when the parent process ends, for whatever reason
         loop.add_reader(line.fileno(), stop.set)
 
     try:
@@ -376,7 +378,7 @@ def _write_counts(served: Served, path: Path) -> None:
 
 
 def _read_counts(own: Path) -> list[Metrics]:
-    """Return what the other processes have counted, those that are gone included."""
+    """Return the counters of the other processes, including those that have ended."""
     found: list[Metrics] = []
     for path in own.parent.iterdir():
         if path == own or not path.name.isdecimal():

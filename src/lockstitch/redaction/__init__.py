@@ -1,4 +1,4 @@
-"""Secrets out of a JSON value: stable placeholders in, everything structural as it was."""
+"""Remove secrets from a JSON value: they become stable placeholders, and its structure stays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lockstitch.redaction.spans import (
 )
 from lockstitch.redaction.texts import is_words
 
-# A path is a chain from the inside out, (outer, step): most are never written down.
+# A path is a chain from the inside out, (outer, step), because most are never written out.
 Trail = tuple[Any, Any] | None
 
 # Fields that name, address or sign things, wherever a program and not a tool wrote them.
@@ -43,7 +43,7 @@ _MEDIA_LABELS = ("media_type", "mimeType", "mime_type")
 _MEDIA = frozenset({"bytes", "base64", "file_data"})
 _DOCUMENT = re.compile(r"text/|application/(?:json|xml|[\w.-]*(?:json|xml|yaml|toml|sql|script)\b)")
 _DATA_URL = re.compile(r"data:[^,\s]{0,100};base64,[A-Za-z0-9+/=_-]*+$")
-# Fields whose object went into a tool or came out of it: there, every field is content.
+# Fields whose object is the input or the output of a tool, so that all its fields are content.
 _FREE = frozenset(
     {"input", "args", "arguments", "response", "json", "action", "operation", "artifact"}
     | {"toolUseResult", "details", "structuredContent", "structured_content"}
@@ -51,7 +51,7 @@ _FREE = frozenset(
 _JSON_TEXT = ("arguments", "args")
 _NAMING = ("name", "key", "header", "field", "variable")
 _PAIR = 2
-# Fields whose value is read as a text reads it behind that name.
+# Fields whose value is judged as if it followed the field's name in a text.
 _HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "set-cookie", "auth", "_auth"}
     | {"passphrase", "mnemonic"}
@@ -64,10 +64,10 @@ _UNSURE = (ArithmeticError, TypeError, ValueError, RecursionError)
 class TextSlot(Struct):
     """One string of content.
 
-    ``kind`` is the kind of secret its field says it is; ``is_id`` says that it may look random
-    and be none; ``signed`` says that a signature beside it vouches for it; ``old`` is what it was.
-    ``lead`` is the name that it stands behind, where that says what it is.
-    Once it is found to hold JSON, ``is_folded`` is false and the slots inside count instead.
+    ``kind`` is the kind of secret that its field holds. ``is_id`` says that the string may look
+    random without being a secret. ``signed`` says that a signature beside it covers it. ``old`` is
+    the original text. ``lead`` is the name in front of it, if that says what it is. If the string
+    turns out to be JSON, ``is_folded`` is set to false and the slots inside count instead.
     """
 
     text: str
@@ -81,14 +81,14 @@ class TextSlot(Struct):
 
     @property
     def place(self) -> str:
-        """Its place, as rules name places: ``3.content.1.text``."""
+        """The place of the string, as rules name places: ``3.content.1.text``."""
         return ".".join(str(step) for step in steps_of(self.trail) if step != "")
 
 
 class NestedValue(Struct):
-    """A value that holds another one: its place, what it decodes to, and the way back.
+    """A string that encodes another value: its place, the value, and how to encode it again.
 
-    A string of JSON holds that value, base64 or what was left unread holds a text.
+    A string of JSON encodes that value; base64, or a part that was not read, encodes a text.
     """
 
     trail: Trail
@@ -97,20 +97,23 @@ class NestedValue(Struct):
 
 
 class ContentSlots:
-    """Everything in a value that may hold a secret: slots, strings of JSON, and odd keys."""
+    """All parts of a value that may hold a secret: slots, strings of JSON, and unusual keys."""
 
     def __init__(self, value: Any, place: str) -> None:
         self.slots: list[TextSlot] = []
         self.nests: list[NestedValue] = []
         self.keys: set[str] = set()
-        # Lists of texts: the lines of a file, the words of a command; short ones have no slot.
+        # Lists of texts: the lines of a file, the words of a command. Short texts have no slot.
         self.rows: list[list[tuple[str, TextSlot | None]]] = []
         self._depth = 0
         self._fields: set[Any] = set()
         self._gather(value, "", (None, place), free=False, signed=False)
 
     def _gather(self, value: Any, key: str, trail: Trail, *, free: bool, signed: bool) -> None:
-        """Gather from one value; ``free`` says that a tool, not a format, decided on fields."""
+        """Collect the slots of one value.
+
+        ``free`` says that a tool, not a format, chose its fields.
+        """
         kind = type(value)
         if kind is str:
             if len(value) >= _SHORTEST and (free or not _is_structure(key)):
@@ -127,7 +130,7 @@ class ContentSlots:
                 is_pair = len(value) == _PAIR and is_text
                 for number, item in enumerate(value):
                     name = key if type(item) is str else ""
-                    # a header as HTTP libraries have it: a name, and what it says
+                    # a header as HTTP libraries represent it: a name and a value
                     name = value[0] if is_pair and number else name
                     self._gather(item, name, (trail, number), free=free, signed=False)
                 if is_text and len(value) > 1 and len(self.slots) > first:
@@ -138,7 +141,7 @@ class ContentSlots:
             self._gather_as_text(value, trail)
 
     def _gather_as_text(self, value: Any, trail: Trail) -> None:
-        """Gather from what is nested too deeply, or was not read: as the text of its JSON."""
+        """Collect from a value that is nested too deeply or was not read, as JSON text."""
         text = text_of(value)
         self.nests.append(NestedValue(trail, text, _value_of))
         self.slots.append(TextSlot(text, (trail, ""), None, False, False, text))
@@ -149,17 +152,17 @@ class ContentSlots:
             found = {key for key in fields if type(key) is str and find_spans(key, None, KNOWN)}
             self._fields.update(fields)
             self.keys |= found
-        # whether ``data`` is a picture, a sound, a file, or reasoning nobody can read
+        # whether ``data`` is an image, a sound, a file, or encrypted reasoning
         kind = next((fields[name] for name in _MEDIA_LABELS if name in fields), None)
         is_sealed = "format" in fields or fields.get("type") == "redacted_thinking"
         is_media = any(name in fields for name in _MEDIA_LABELS) or (not free and is_sealed)
         label = next((fields[name] for name in _NAMING if type(fields.get(name)) is str), None)
         for key, value in fields.items():
             name = key if type(key) is str else ""
-            # a header or a variable as many interfaces have it: its name beside its value
+            # a header or a variable as many interfaces write it: its name beside its value
             name = label if label is not None and name == "value" else name
             if key == "data" and type(value) is str and is_media:
-                # of a file in a message, what can be read is content: base64, or a text as it is
+                # of a file in a message, readable text is content: base64, or plain text
                 is_text = isinstance(kind, str) and _DOCUMENT.match(kind)
                 if not self._gather_encoded(value, (trail, key)) and is_text:
                     self._gather_string(value, "", (trail, key), signed=False)
@@ -169,7 +172,10 @@ class ContentSlots:
                 self._gather(value, name, (trail, key), free=free, signed=signed)
 
     def _gather_encoded(self, text: str, trail: Trail) -> bool:
-        """Gather from a text that is base64 of another one, or a data URL; False if it is none."""
+        """Collect from a text that is base64 of another one, or a data URL.
+
+        False if it is neither.
+        """
         run = encodings.decode_whole(text)
         if run is None:
             return False
@@ -201,7 +207,10 @@ class ContentSlots:
         return True
 
     def unfold(self, slot: TextSlot) -> list[TextSlot] | None:
-        """Return the slots in a text that is JSON, so that it stays JSON; None if it is not."""
+        """Return the slots in a text that is JSON, so that it stays valid JSON.
+
+        None if it is not.
+        """
         first = len(self.slots)
         if not slot.is_folded or not self._gather_json(slot.text, slot.trail):
             return None
@@ -209,9 +218,9 @@ class ContentSlots:
         return self.slots[first:]
 
     def rebuild(self, value: Any, names: dict[str, str]) -> Any:
-        """Return the value with the texts that the slots have now, and other names for some keys.
+        """Return the value with the current texts of the slots, and new names for some keys.
 
-        The same object if nothing changed.
+        Returns the same object if nothing changed.
         """
         changes = [
             (slot.trail, slot.text)
@@ -224,7 +233,7 @@ class ContentSlots:
         outside: dict[Trail, str] = {}
         for trail, text in changes:
             _home(trail, inside, outside)[trail] = text
-        # An inner nest stands behind the one around it.
+        # An inner nested value comes after the one around it.
         for nest in reversed(self.nests):
             inner = inside[id(nest.trail)]
             if type(nest.value) is str:
@@ -239,7 +248,7 @@ class ContentSlots:
 def _home(
     trail: Trail, inside: dict[int, dict[Trail, str]], outside: dict[Trail, str]
 ) -> dict[Trail, str]:
-    """Return the changes of the innermost nest that a place is in."""
+    """Return the changes of the innermost nested value that contains a place."""
     around: Trail = trail[0] if trail else None
     while around is not None and id(around) not in inside:
         around = around[0]
@@ -249,7 +258,7 @@ def _home(
 def _renew(value: Any, changes: dict[Trail, str], depth: int, names: dict[str, str]) -> Any:
     """Copy a value with other texts at some places and other names for some keys.
 
-    The first ``depth`` steps of a place lead to the value itself. What is as it was is shared.
+    The first ``depth`` steps of a place lead to the value itself. Unchanged parts are shared.
     """
     tree: dict[Any, Any] = {}
     for trail, text in changes.items():
@@ -285,7 +294,7 @@ def _graft(value: Any, tree: Any, names: dict[str, str], depth: int) -> Any:
 
 
 def steps_of(trail: Trail) -> list[Any]:
-    """Return the steps of a path from the outside in."""
+    """Return the steps of a path, from the outside in."""
     steps: list[Any] = []
     while trail is not None:
         trail, step = trail
@@ -294,13 +303,13 @@ def steps_of(trail: Trail) -> list[Any]:
 
 
 class _Sign(str):
-    """A piece of JSON that is written as it is."""
+    """A piece of JSON syntax, written as it is."""
 
     __slots__ = ()
 
 
 def text_of(value: Any) -> str:
-    """Return the JSON text of a value, however deep it is."""
+    """Return the JSON text of a value, however deeply it is nested."""
     pieces: list[str] = []
     rest: list[Any] = [value]
     while rest:
@@ -329,12 +338,12 @@ _COMMA = _Sign(",")
 
 
 def _value_of(text: str) -> Any:
-    """Return the value of a JSON text as the text it is; if it no longer is one, a text."""
+    """Return the value of a JSON text; if the text is not JSON any more, return it as a string."""
     return Raw(text.encode("utf-8", "surrogatepass")) if is_json(text) else text
 
 
 def _as_json(value: Any, like: str) -> str:
-    """Write a value as JSON, as wide as a text that it takes the place of."""
+    """Return a value as JSON, formatted as widely as the text that it replaces."""
     indent = 2 if "\n" in like else 0 if '": ' in like else -1
     try:
         return msgspec.json.format(msgspec.json.encode(value), indent=indent).decode()
@@ -349,7 +358,7 @@ def _is_structure(key: str) -> bool:
 
 Look = Callable[[Sequence[str]], set[str]]
 _MOST_ECHOES = 500
-# Shorter names of users are left where they may be words.
+# A shorter user name is not replaced where it may be a word.
 _SHORT_NAME = 2
 _NAMED = frozenset({*NAMES.values(), "api-key"})
 
@@ -358,7 +367,7 @@ class Redaction(Struct, frozen=True):
     """One secret that was removed from one string; it never contains the secret.
 
     ``place`` names the string (``3.content.1.text``). ``breaks_signature`` says that a signature
-    beside the string (of signed thinking) no longer fits it.
+    beside the string (of signed thinking) no longer matches it.
     """
 
     place: str
@@ -372,13 +381,13 @@ def redact_value(
 ) -> tuple[Any, list[Redaction]]:
     """Replace the secrets in all content of a JSON value by placeholders.
 
-    The same secret becomes the same placeholder everywhere, numbered in the order of discovery;
-    what only a name marks as a secret is also replaced where it stands without the name (the
-    first 500 of these).
-    With ``personal`` mail addresses, telephone numbers and names of users go, too.
-    Ids, types, names of tools, signatures, media and everything else that a provider binds a
-    history to is left alone. What holds no secret is handed back as the same object; nothing is
-    changed in place. ``place`` names the value itself. Doing it twice changes nothing more.
+    The same secret becomes the same placeholder everywhere, numbered in the order of discovery. A
+    secret that is recognized only by its name is also replaced where it stands without the name
+    (the first 500 of these). With ``personal``, mail addresses, telephone numbers and user names
+    are replaced, too. Ids, types, names of tools, signatures, media and everything else that a
+    provider binds a history to stay as they are. A value without secrets is returned as the same
+    object; nothing is changed in place. ``place`` names the value itself. A second pass changes
+    nothing more.
     """
     contents = ContentSlots(value, place)
     ledger = _SecretLedger(value, personal=personal)
@@ -391,13 +400,13 @@ def redact_value(
     new = contents.rebuild(value, names)
     found = ledger.found
     for key, name in names.items():
-        # a place must not show a key that is a secret
+        # a place must not show a key that is itself a secret
         found = [structs.replace(one, place=one.place.replace(key, name)) for one in found]
     return new, list(dict.fromkeys(found))
 
 
 class _SecretLedger:
-    """The secrets met so far and what they became."""
+    """The secrets found so far, and their placeholders."""
 
     def __init__(self, value: Any, *, personal: bool) -> None:
         self.value = value
@@ -410,7 +419,7 @@ class _SecretLedger:
         self.echoes: list[str] = []
 
     def sweep(self, contents: ContentSlots) -> None:
-        """Take the secrets out of the slots, then what they left of themselves elsewhere."""
+        """Remove the secrets from the slots, then other copies of them that have no name."""
         layers = Layers(personal=self.personal)
         self._clean(contents, contents.slots, lambda texts: suspicious(texts, layers))
         for row in contents.rows:
@@ -422,7 +431,7 @@ class _SecretLedger:
             self._clean_people(contents.slots)
 
     def _clean(self, contents: ContentSlots, slots: Sequence[TextSlot], look: Look) -> None:
-        """Clean the slots that ``look`` suspects, and those inside them that it suspects then."""
+        """Clean the slots that ``look`` suspects, and suspected slots inside those."""
         suspects = look([slot.text for slot in slots])
         inner: list[TextSlot] = []
         for slot in list(slots):
@@ -441,7 +450,7 @@ class _SecretLedger:
             self._clean(contents, inner, look)
 
     def _clean_people(self, slots: Iterable[TextSlot]) -> None:
-        """Take the names of users out where they stand as words of their own."""
+        """Remove the names of users where they stand as separate words."""
         names = sorted((name for name in self.people if len(name) > _SHORT_NAME), key=len)
         if not names:
             return
@@ -453,7 +462,7 @@ class _SecretLedger:
                 slot.text = self.replace_spans(slot.text, marks, slot)
 
     def _clean_row(self, row: Sequence[tuple[str, TextSlot | None]]) -> None:
-        """Take the secrets out of texts that belong together: an option and its value, lines."""
+        """Remove secrets from texts that belong together: an option and its value, or lines."""
         texts = [slot.text if slot else text for text, slot in row]
         starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
         for start, end, kind in reversed(find_spans(" ".join(texts), None, Layers(random=False))):
@@ -464,13 +473,13 @@ class _SecretLedger:
                     slot.text = self.replace_spans(slot.text, [SecretSpan(first, last, kind)], slot)
 
     def _clean_text(self, text: str, slot: TextSlot, depth: int) -> str:
-        """Return a text without its secrets, as it is written and in every encoding."""
+        """Return a text without its secrets, including encoded ones."""
         kind, lead = (slot.kind, slot.lead) if depth == DEPTH else (None, "")
         layers = Layers(random=not slot.is_id, personal=self.personal)
         while True:
             before = text
             text = _splice(text, self._clean_runs(text, slot, depth))
-            # What is taken out may leave something behind that is a secret by itself.
+            # Removing one secret may leave something that is a secret by itself.
             while found := find_spans(text, kind, layers, lead=lead):
                 text = self.replace_spans(text, found, slot)
             text = _splice(text, self._clean_views(text, slot, layers, depth))
@@ -478,7 +487,7 @@ class _SecretLedger:
                 return text
 
     def _clean_runs(self, text: str, slot: TextSlot, depth: int) -> Iterator[Splice]:
-        """Yield what takes the place of each piece of base64 that holds a secret."""
+        """Yield a replacement for each piece of base64 that contains a secret."""
         for run in encodings.find_runs(text) if depth else ():
             clean = self._clean_text(run.text, slot, depth - 1)
             if clean != run.text:
@@ -487,7 +496,7 @@ class _SecretLedger:
     def _clean_views(
         self, text: str, slot: TextSlot, layers: Layers, depth: int
     ) -> Iterator[Splice]:
-        """Yield the same for what is escaped."""
+        """Yield a replacement for each escaped stretch that contains a secret."""
         for view in encodings.find_views(text):
             found = find_spans(view.text, None, layers)
             for start, end, kind in found:
@@ -502,7 +511,7 @@ class _SecretLedger:
         )
 
     def _take_out(self, secret: str, kind: str, slot: TextSlot) -> str:
-        """Note that a secret goes, and return what takes its place."""
+        """Record that a secret is removed, and return its placeholder."""
         placeholder = self._placeholder(secret, kind)
         kind = placeholder[1:-1].split(":")[1]
         self.found.append(Redaction(slot.place, kind, placeholder, slot.signed))
@@ -511,7 +520,7 @@ class _SecretLedger:
     def _placeholder(self, secret: str, kind: str) -> str:
         placeholder = self.placeholders.get(secret)
         if placeholder is None:
-            # Count a kind on, behind the placeholders that an earlier redaction left.
+            # Continue the numbering after the placeholders that an earlier redaction left.
             if self.numbers is None:
                 self.numbers = {}
                 try:
@@ -523,7 +532,7 @@ class _SecretLedger:
             self.numbers[kind] = self.numbers.get(kind, 0) + 1
             placeholder = f"[redacted:{kind}:{self.numbers[kind]}]"
             self.placeholders[secret] = placeholder
-            # No word, and nothing but its name says that it is one: it is looked for elsewhere.
+            # It is not a word, and only its name marks it as a secret, so search for it elsewhere.
             is_plain = len(secret) < SHORTEST or is_words(secret) or find_spans(secret)
             if kind in _NAMED and not is_plain:
                 self.fresh.append(secret)
@@ -545,7 +554,7 @@ Splice = tuple[int, int, str]
 
 
 def _splice(text: str, splices: Iterable[Splice]) -> str:
-    """Return a text with some stretches replaced; of two that overlap the first counts."""
+    """Return a text with some parts replaced; if two overlap, the first one counts."""
     pieces: list[str] = []
     at = 0
     for start, end, new in splices:
@@ -563,10 +572,10 @@ _NOWHERE = (float("inf"), float("inf"))
 def drop_broken_thinking(
     messages: Sequence[Any], redactions: Iterable[Redaction], *, bound: bool = True
 ) -> list[Any]:
-    """Drop the signed thinking of an Anthropic list that its redaction made unusable.
+    """Drop the signed thinking of an Anthropic list that a redaction has made invalid.
 
-    ``bound`` says that thinking is also bound to everything before it, as newer models do: then
-    all thinking behind the first redaction goes. A message left with nothing goes, too.
+    ``bound`` says that thinking is also bound to everything before it, as with newer models; then
+    all thinking after the first redaction is dropped. A message that becomes empty is dropped, too.
     """
     broken: set[Spot] = set()
     first = _NOWHERE

@@ -1,7 +1,7 @@
-"""What the place of a secret gives away: headers, commands, addresses, lines of known files.
+"""Find secrets by where they stand: in headers, commands, addresses, lines of known files.
 
-A finder gets the place of a mark and looks no further than a line, or a few hundred characters.
-The tables at the end say which marks there are.
+A finder gets the place of a mark and looks no further than a line, or a few hundred characters. The
+tables at the end list the marks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from lockstitch.redaction import texts
 from lockstitch.redaction.secrets import Finder, SecretSpan, finder_at
 from lockstitch.redaction.texts import is_reference, is_worded, is_words
 
-# What has to stand in a text, in small letters, and who looks at it there.
+# The mark that must be in the text, in lower case, and the function that looks at its place.
 Marks = tuple[tuple[bytes | re.Pattern[bytes], Finder], ...]
 
-# Between two lines of a key: line ends, also written out, line numbers, quotes, diff marks.
+# Between two lines of a key: line ends (also escaped), line numbers, quotes, diff marks.
 _GAP = "[^A-Za-z]{0,32}?"
-# A private key, whole or cut.
+# A private key, complete or cut.
 _PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:{_GAP}(?:Proc-Type|DEK-Info|Version|Comment|Hash)\b[^\n\\]{{0,200}}+)*+"
@@ -27,7 +27,7 @@ _PRIVATE_KEY = (
     r"(?:(?:[^-]|-(?!----)){0,160}+-----END [A-Z0-9 ]{1,40}-----)?"
 )
 _PUTTY_KEY = r"(?i:private-lines):[ \t]{0,4}\d{1,3}((?:\s{1,8}[A-Za-z0-9+/]{16,80}={0,2}){1,200})"
-# The path of a Slack or Discord webhook is all its protection.
+# The path of a Slack or Discord webhook is its only protection.
 _WEBHOOK = (
     r"hooks(?:\.slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9/_-]{8,}+)"
     r"|/(\d{8,}+/[A-Za-z0-9_-]{20,}+))"
@@ -37,7 +37,7 @@ _FARTHEST = 400
 
 
 def find_password_in_url(text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password of ``scheme://user:password@host``, from the place of the ``@``."""
+    """Find the password of ``scheme://user:password@host``, given the place of the ``@``."""
     scheme = text.rfind("://", max(0, at - _FARTHEST), at)
     found = _USERINFO.match(text, scheme) if scheme >= 0 else None
     if found and found.end(1) >= at and not is_reference(found[1]):
@@ -61,7 +61,7 @@ _SHORTEST_SECRET = 4
 
 
 def _is_login(text: str) -> bool:
-    """Whether this is base64 of a name and a password, with a colon between them."""
+    """Whether this is base64 of a name and a password with a colon between them."""
     run = texts.decode_whole(text)
     name, colon, secret = run.text.partition(":") if run else ("", "", "")
     is_named = name.isprintable() and " " not in name
@@ -69,12 +69,12 @@ def _is_login(text: str) -> bool:
 
 
 def _is_no_credential(text: str) -> bool:
-    """Whether this is harmless; letters only, as base64 may be, would be taken for a word."""
+    """Whether this is harmless; letters only would pass for a word, but base64 may be just that."""
     run = texts.decode_whole(text)
     return not (run and ":" in run.text) and _is_harmless(text)
 
 
-# ``_auth`` of an ``.npmrc`` and ``auth`` of Docker.
+# ``_auth`` in an ``.npmrc``, and ``auth`` in Docker's configuration.
 _AUTH = r"""auth\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?([A-Za-z0-9+/]{8,512}={0,2})"""
 _NETRC = re.compile(
     r"login[ \t]{1,8}\S{1,128}(?:[ \t]{1,8}|\s{0,8}?(?:\r?\n|\\n)[ \t]{0,8})"
@@ -88,25 +88,25 @@ def find_netrc(text: str, at: int) -> Iterator[SecretSpan]:
     found = _NETRC.match(text, at)
     if found is None or is_reference(found[1]):
         return
-    # in prose, "login" and "password" are followed by words, and nothing says machine
+    # in prose, "login" and "password" are followed by words, and there is no "machine"
     if not is_words(found[1]) or "machine" in text[max(0, at - _FARTHEST_HOST) : at]:
         yield SecretSpan(*found.span(1), "password")
 
 
-# ``host:port:database:user:SECRET`` of a ``.pgpass``: the host may be any, so that the port is the
-# sign; before it the line must start.
+# ``host:port:database:user:SECRET`` of a ``.pgpass``. The host may be anything, so the port is the
+# mark; the line must start before it.
 _PGPASS = (
     r":(?:\d{4,5}|\*):[A-Za-z_*][\w.*-]{0,62}:[A-Za-z_*][\w.*-]{0,62}:([^\s:\"'`\\]{4,200})"
     r"(?=\s|\\n|[\"'`]|$)"
 )
-# The hash of a password as ``htpasswd`` and ``/etc/shadow`` keep it.
+# A password hash in the format of ``htpasswd`` or ``/etc/shadow``.
 _HASHED = (
     r"\$(?:apr1\$[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{16,64}"
     r"|2[abxy]\$\d\d\$[./A-Za-z0-9]{50,60}"
     r"|[156y]\$(?:[\w=,./]{1,40}\$){1,2}[./A-Za-z0-9]{20,100}"
     r"|argon2i?d?\$v=\d{1,3}\$[\w=,]{1,40}\$[A-Za-z0-9+/]{8,64}\$[A-Za-z0-9+/]{20,128})"
 )
-# The signature of an address that is as good as a password: Azure SAS, AWS, Google.
+# The signature in a signed URL, which is as good as a password: Azure SAS, AWS, Google.
 find_signature = finder_at(
     "signature",
     r"(?i:sig|signature)=([A-Za-z0-9%+/_=-]{20,512})",
@@ -147,7 +147,7 @@ _PROSE = frozenset(
         *("will", "with", "you", "your"),
     )
 )
-# A passphrase of plain words: three or more that make no sentence.
+# A passphrase of plain words: three or more that do not form a sentence.
 find_phrase = finder_at(
     "password",
     r"""(?i:passphrase|mnemonic|seed[ _-]?phrase|recovery[ _-]?phrase)\\{0,3}["'`]?\s{0,4}"""
@@ -155,7 +155,7 @@ find_phrase = finder_at(
     unless=lambda words: not _PROSE.isdisjoint(re.split("[ -]", words.lower())),
 )
 
-# A value as a shell takes it, quotes escaped for JSON included.
+# A value as a shell reads it, with quotes that may be escaped for JSON.
 _VALUE = r"""(?:\\{0,3}["'](?P<q>[^"'\\\n]{4,200})|(?P<b>[^\s"'\\;|&<>(){}]{4,200}))"""
 # By the name of a command: how it takes a password.
 _OPTIONS = {
@@ -185,10 +185,10 @@ _LONGEST_COMMAND = 400
 
 
 def find_option(name: bytes, text: str, at: int) -> Iterator[SecretSpan]:
-    """Find the password that a command takes on its line."""
+    """Find the password on the line of a command that takes one as an option."""
     stop = _LINE_END.search(text, at, at + _LONGEST_COMMAND)
     end = stop.start() if stop else min(len(text), at + _LONGEST_COMMAND)
-    # the same command again on its line has its own options
+    # if the command occurs again on its line, the options after that belong to it
     again = text.find(name.decode(), at + len(name), end)
     end = again if again >= 0 else end
     for found in _OPTIONS[name].finditer(text, at, end):
@@ -198,7 +198,7 @@ def find_option(name: bytes, text: str, at: int) -> Iterator[SecretSpan]:
             yield SecretSpan(*found.span(group), "password")
 
 
-# Who is nobody in particular.
+# User names that belong to nobody in particular.
 _ANYBODY = frozenset(
     (
         *("user", "users", "username", "name", "you", "me", "someone", "yourname", "your-name"),
@@ -209,11 +209,11 @@ _ANYBODY = frozenset(
 
 
 def is_nobody(name: str) -> bool:
-    """Whether the name of a user is that of no person."""
+    """Whether a user name does not belong to a person."""
     return name.lower() in _ANYBODY or not any(map(str.isalpha, name))
 
 
-# In which folders those of users are; in JSON a backslash is two.
+# The folders that contain users' names; in JSON a backslash is doubled.
 find_home = finder_at(
     "user",
     r"(?:/home/|/Users/|[\\/]{1,4}Users[\\/]{1,4})([A-Za-z0-9_][\w.-]{0,63})(?![\w-])",
@@ -224,19 +224,19 @@ _NO_MAIL = re.compile(
     r"(?i:(?:git|no-?reply|donotreply|[\W\d_]+)@.*|.*@(?:.*\.)?example\.(?:com|org|net)"
     r"|.*\.(?:example|invalid|test|png|jpg|svg|py|js|ts|md))"
 )
-# International, or as in North America.
+# International, or in the North American format.
 _PHONE = (
     r"\+\d(?:[ ().-]{0,2}\d){7,14}(?![\w.-]?\d)|\(\d{3}\) ?\d{3}-\d{4}(?!\d)"
     r"|\d{3}-\d{3}-\d{4}(?![\d-])"
 )
 
-# By what kind of thing it is: what is found in every text,
+# The finders by layer: what is searched in every text,
 KNOWN_MARKS: Marks = (
     (b"-----begin", finder_at("private-key", _PRIVATE_KEY)),
     (b"private-lines:", finder_at("private-key", _PUTTY_KEY)),
     (b"hooks", finder_at("webhook", _WEBHOOK)),
     (b"@", find_password_in_url),
-    # a client secret of Azure, which has ``8Q~`` in it
+    # a client secret of Azure, which contains ``8Q~``
     (
         b"q~",
         finder_at(
@@ -251,7 +251,7 @@ KNOWN_MARKS: Marks = (
         finder_at("firebase-key", r":APA91[A-Za-z0-9_-]{100,200}", before="([A-Za-z0-9_-]{8,32})"),
     ),
 )
-# what its place marks,
+# what is recognized by its place,
 PLACE_MARKS: Marks = (
     (b"authorization", finder_at("token", _AUTHORIZATION, unless=_is_no_credential)),
     (b"bearer", finder_at("token", _BEARER, unless=_is_harmless)),
@@ -261,7 +261,7 @@ PLACE_MARKS: Marks = (
     (b"login", find_netrc),
     (b"sig=", find_signature),
     (b"signature=", find_signature),
-    # what is quicker to find by a pattern, as it starts with one sign
+    # what a pattern finds faster, because it starts with one character,
     (
         re.compile(rb":(?:\d{4,5}|\*):"),
         finder_at(
@@ -277,7 +277,7 @@ PLACE_MARKS: Marks = (
         finder_at("password-hash", _HASHED),
     ),
 )
-# the same, where one of some signs must be in the text for any of the marks to matter,
+# the same, if the text must contain one of some characters for any of the marks to matter,
 GATED_MARKS: tuple[tuple[tuple[bytes, ...], Marks], ...] = (
     (
         (b" -p", b"\t-p", b" -a", b" -w", b" -u", b" -n", b"vault login"),
@@ -292,7 +292,7 @@ GATED_MARKS: tuple[tuple[tuple[bytes, ...], Marks], ...] = (
         ),
     ),
 )
-# and what is about a person.
+# and personal data.
 PERSONAL_MARKS: Marks = (
     (
         b"@",
@@ -303,7 +303,7 @@ PERSONAL_MARKS: Marks = (
             unless=_NO_MAIL.fullmatch,
         ),
     ),
-    # the prompt of a shell
+    # a shell prompt
     (
         b"@",
         finder_at(

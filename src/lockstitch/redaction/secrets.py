@@ -1,8 +1,8 @@
-"""Secrets that say what they are, and those that their name gives away.
+"""Find secrets that have a known format, and those that follow a telling name.
 
-The first are keys with a known prefix and JWTs. A search for each prefix at every place would be
-slow. All keys are long runs of a few characters, so the runs are found first, at the speed of C,
-and only a run is looked at for a prefix. The others have a name before them: ``API_KEY=…``,
+The first are keys with a known prefix, and JWTs. Searching for each prefix at every place would be
+slow. All keys are long runs of a few kinds of characters, so the runs are found first, at the speed
+of C, and only runs are checked for a prefix. The others have a name before them: ``API_KEY=…``,
 ``"password": "…"``.
 """
 
@@ -26,7 +26,7 @@ from lockstitch.redaction.texts import (
 
 
 class SecretSpan(NamedTuple):
-    """Where a secret stands in a text, and of which kind it is."""
+    """The place of a secret in a text, and its kind."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ Finder = Callable[[str, int], Iterator[SecretSpan]]
 
 
 class KeyFormat(NamedTuple):
-    """One kind of key: how it starts, what follows at least, and what it may go on with."""
+    """One kind of key: how it starts, what must follow at least, and how it may continue."""
 
     kind: str
     heads: tuple[str, ...]
@@ -47,7 +47,7 @@ class KeyFormat(NamedTuple):
 
 _BASE64URL = "[A-Za-z0-9_-]*+"
 _BASE64 = "[A-Za-z0-9+/=_-]*+"
-# Class names start with "sk-", too, but have no digits.
+# Class names may start with "sk-" as well, but contain no digits.
 _DIGIT_NEAR = r"(?=[A-Za-z_-]{0,80}+\d)"
 FORMATS = (
     KeyFormat("anthropic-key", ("sk-ant-",), "[A-Za-z0-9_-]{16}", _BASE64URL),
@@ -129,7 +129,7 @@ _HEADS = re.compile(
     + ")"
 )
 _TOKENS = tuple(re.compile(_either(known.heads) + known.body + known.more) for known in FORMATS)
-# Cheap to ask of a run: the first word of every head, and the heads that are no words.
+# Quick checks of a run: the first word of every prefix, and the prefixes that are not words.
 _ALL_HEADS = [head for known in FORMATS for head in known.heads]
 _FIRST_WORDS = frozenset(re.split("[_-]", head)[0] for head in _ALL_HEADS if not head.isalnum())
 _BARE_HEADS = re.compile(_either(tuple(head for head in _ALL_HEADS if head.isalnum())))
@@ -143,10 +143,10 @@ def finder_at(
     unless: Callable[[str], object] | None = None,
     reach: int = 64,
 ) -> Finder:
-    """Return what finds a secret by the pattern at a place: its last group, or all that matches.
+    """Return a function that finds a secret at a place by a pattern: its last group, or the match.
 
-    ``before`` must stand in front of the place, within ``reach`` characters; where it has a group,
-    the secret begins there. What ``unless`` holds for is no secret.
+    ``before`` must match in front of the place, within ``reach`` characters; if it has a group, the
+    secret begins there. A match for which ``unless`` is true is not a secret.
     """
     compiled, lead = re.compile(pattern), re.compile(f"(?:{before})$")
 
@@ -197,7 +197,7 @@ def find_in_run(text: str, start: int, end: int) -> list[SecretSpan]:
         found += _find_dotted(text, start)
     if text.startswith(":", start - 1):
         found += _find_telegram(text, start)
-    # of three parts or more between dots
+    # of three or more parts between dots
     if text.startswith(".", end) and run.startswith("eyJ"):
         found += _find_jwt(text, start)
     elif text.startswith(".", end) and run.startswith(("M", "N", "O")):
@@ -223,7 +223,7 @@ def _find_dotted(text: str, start: int) -> Iterator[SecretSpan]:
         yield SecretSpan(start - len(head), rest.end(), "token")
 
 
-# Every name by which a secret goes, in small letters, and the kind it stands for.
+# All names of secrets, in lower case, with the kind of secret that each stands for.
 NAMES = {
     b"key": "key",
     b"password": "password",
@@ -239,7 +239,7 @@ NAMES = {
 _PASS = b"pass"
 _QUOTES = ('"', "'")
 _PASS_OF = ("become_", "sudo_", "ssh_", "db_", "smtp_", "mail_", "mysql_", "ldap_", "ftp_")
-# What makes a key a secret, and what makes a token none.
+# Words that make a key a secret, and words that make a token harmless.
 _SECRET_KEYS = (
     *(b"api", b"access", b"secret", b"private", b"auth", b"account", b"encryption", b"signing"),
     *(b"master", b"service", b"role", b"license", b"client", b"shared", b"storage"),
@@ -270,7 +270,7 @@ _FIELD = re.compile(
     rb"(.*)(passw(?:or)?d|passphrase|pwd|secret|token|credential|key)s?((?:_?\d{1,3})?|_[a-z0-9_]+)"
 )
 
-# Every part is bounded in what it reads, so that no text makes this quadratic.
+# Every part has a maximum length, so that no text makes this quadratic.
 _LONGEST = 256
 _SIGN = re.compile(
     r"""(?P<close>\\{0,3}["'`\]]{0,2})(?P<before>[ \t*]{0,8})"""
@@ -286,7 +286,7 @@ _QUOTED = re.compile(r"""[bBrRuUfF]{0,2}(["'`])(?![\s),;\]}])((?:\\.|(?!\1)[^\\\
 _BARE = re.compile(r"""[^\s"'`,;<>(){}\[\]\\|&=]{1,256}+={0,2}""")
 _IN_ENV = re.compile(r"""[^\s"'`;\\]{1,256}+""")
 _REST = re.compile(r"""[^\s"'`\\,;]*+""")
-# Word by word over a few short ones of the same line to a long one.
+# From a name over a few short words of the same line to a long one.
 _NEAR = re.compile(
     r"(?:[A-Za-z0-9+/_-]{0,19}+[^A-Za-z0-9+/_\n-]{1,20}+){1,8}+"
     r"(?<!\.)([A-Za-z0-9+/_-]{20,256}+={0,2})(?![A-Za-z0-9.])"
@@ -301,7 +301,7 @@ _LONG_WORD = 20
 
 
 def find_named(text: str, low: bytes) -> Iterator[SecretSpan]:
-    """Find the secrets whose names stand in a text: assigned to them, or close behind them."""
+    """Find secrets that are assigned to a name, or that closely follow one."""
     for name in NAMES:
         at = low.find(name)
         while at >= 0:
@@ -317,7 +317,7 @@ def find_named(text: str, low: bytes) -> Iterator[SecretSpan]:
 
 
 def _is_pass(text: str, at: int) -> bool:
-    """Whether this ``pass`` is a password: of a variable in capitals, or a key in quotes."""
+    """Whether ``pass`` is a password here: part of a variable in capitals, or a quoted key."""
     before, behind = text[max(0, at - 1) : at], text[at + len(_PASS) : at + len(_PASS) + 1]
     is_key = before in _QUOTES and behind in _QUOTES and before != ""
     is_key = is_key or (behind in (":", "=") and text.endswith(_PASS_OF, max(0, at - _BEFORE), at))
@@ -326,7 +326,7 @@ def _is_pass(text: str, at: int) -> bool:
 
 @lru_cache(4096)
 def kind_of(field: str) -> str | None:
-    """Return the kind of secret that a field of this name holds, None if it holds none."""
+    """Return the kind of secret that a field with this name holds; None if it holds none."""
     low = field[:_LONGEST].encode("latin-1", "replace").lower()
     if low == _PASS or low.endswith((b"_pass", b"-pass")) or field.endswith("Pass"):
         return "password"
@@ -337,7 +337,7 @@ def kind_of(field: str) -> str | None:
 
 
 def fits(kind: str, value: str) -> bool:
-    """Whether a field's whole value, or a text in quotes, is a secret of this kind."""
+    """Whether a field's entire value, or a quoted text, is a secret of this kind."""
     if _is_none(kind, value):
         return False
     is_spaced = any(map(str.isspace, value))
@@ -347,7 +347,7 @@ def fits(kind: str, value: str) -> bool:
 
 
 def _kind(low: bytes, at: int, name: bytes) -> str | None:
-    """Return the kind of secret a name stands for, after the word before it."""
+    """Return the kind of secret that a name stands for, considering the word before it."""
     kind = NAMES[name]
     if kind not in ("key", "token"):
         return kind
@@ -370,7 +370,7 @@ def _find_announced(text: str, start: int, end: int, kind: str) -> SecretSpan | 
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a name goes on to say that it is about a secret, not one."""
+    """Whether a name continues in a way that makes it about a secret rather than one."""
     return name.rpartition("_")[2] in _PLAIN_ENDINGS
 
 
@@ -389,7 +389,7 @@ def _find_assigned(text: str, start: int, at: int, kind: str) -> SecretSpan | No
         return found if found and _has_digit(text[found.start : found.end]) else None
     tight = sign["sign"] in ("=", ">") and not sign["before"] and not sign["after"]
     if tight and text[start:at].isupper() and (value := _IN_ENV.match(text, sign.end())):
-        # Take the value of ``NAME=value`` as a shell would, whatever it looks like.
+        # Read the value of ``NAME=value`` as a shell would, whatever it looks like.
         secret = value[0].rstrip(",)]}&|>")
         shortest = _SHORTEST_PASSWORD if kind == "password" else _SHORTEST
         if len(secret) < shortest or _is_none(kind, secret):
@@ -414,14 +414,14 @@ def _find_value(text: str, at: int, kind: str, *, tight: bool) -> SecretSpan | N
 
 
 def _whole_span(text: str, start: int, secret: str, kind: str) -> SecretSpan:
-    """Return the span of a value, beyond what was read of it if that was not all."""
+    """Return the span of a value, extended if only a part of it was read."""
     end = start + len(secret)
     rest = _REST.match(text, end) if len(secret) >= _LONGEST else None
     return SecretSpan(start, rest.end() if rest else end, kind)
 
 
 def _is_bare(kind: str, value: str, tight: bool) -> bool:
-    """Whether a value without quotes is a secret, not a piece of code or prose."""
+    """Whether an unquoted value is a secret, and not a piece of code or prose."""
     if _is_none(kind, value) or is_words(value):
         return False
     if kind == "password":
@@ -432,7 +432,7 @@ def _is_bare(kind: str, value: str, tight: bool) -> bool:
 
 
 def _is_none(kind: str, value: str) -> bool:
-    """Whether a value only names a secret, or is the folder that ``PWD`` holds."""
+    """Whether a value only names a secret, or is the folder in ``PWD``."""
     is_path = kind in ("password", "credential") and _PATH.match(value) is not None
     return (is_path and not is_random(value)) or is_reference(value)
 

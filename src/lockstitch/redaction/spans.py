@@ -1,4 +1,4 @@
-"""Where the secrets of one text are: by what they are, by their names or places, by their look."""
+"""Find the secrets of one text: by their formats, by their names or places, and by their look."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from lockstitch.redaction.texts import (
 )
 
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9-]{1,40}):(\d{1,9})\]")
-# No key without a known format or a name is longer: what is longer is data.
+# No key without a known format or a name is longer; anything longer is data.
 LONGEST_TOKEN = 256
 SHORTEST_TOKEN = 32
 SHORTEST = 8
-# So often may a text be encoded within another one.
+# How many times a text may be encoded within another one.
 DEPTH = 3
 
 
 class Layers(NamedTuple):
-    """What is looked for besides what says itself what it is.
+    """What to search for besides secrets of a known format.
 
-    What a name or its place marks, what looks random, and what is about a person.
+    Secrets marked by a name or a place, texts that look random, and personal data.
     """
 
     named: bool = True
@@ -42,7 +42,7 @@ class Layers(NamedTuple):
 SECRETS = Layers()
 KNOWN = Layers(named=False, random=False)
 
-# A run of nothing else is a name or a rule, never a key.
+# A run of nothing else is a name or a separator line, never a key.
 _NO_KEY = b"abcdefghijklmnopqrstuvwxyz_-"
 _NAME_LIKE = character_table(b"_-")
 _BASE64_LIKE = character_table(b"_-+/=")
@@ -51,10 +51,10 @@ _BASE64_LIKE = character_table(b"_-+/=")
 def find_spans(
     text: str, kind: str | None = None, layers: Layers = SECRETS, *, lead: str = ""
 ) -> list[SecretSpan]:
-    """Find the secrets in a text: in order, none overlapping another or a placeholder.
+    """Find the secrets in a text, in order; none overlaps another one or a placeholder.
 
-    ``kind`` is the kind of secret that the text is the value of, if its field says so; ``lead``
-    is what it stands behind. ``layers`` say what is looked for.
+    ``kind`` is the kind of secret that the field of this text holds, if any; ``lead`` is the text
+    in front of it. ``layers`` says what to search for.
     """
     if lead:
         size = len(lead)
@@ -83,7 +83,7 @@ def find_spans(
 def find_hidden(
     text: str, layers: Layers = SECRETS, depth: int = DEPTH
 ) -> Iterator[tuple[int, int]]:
-    """Return where the secrets are that can be read only once a text is decoded."""
+    """Yield the places of secrets that can be read only after a text is decoded."""
     for view in texts.find_views(text):
         for start, end, _kind in find_spans(view.text, None, layers):
             yield view.place(start, end)
@@ -98,13 +98,13 @@ def _find_hidden_runs(text: str, layers: Layers, depth: int) -> Iterator[tuple[i
             yield run.start, run.end
 
 
-# Between texts that are searched together: no secret reaches over it.
+# Separates texts that are searched together: no secret extends across it.
 _SEAM = "\n\0\0\0\0\0\n"
 _BATCH = 1 << 17
 
 
 def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
-    """Return those of many texts that may hold a secret; what is not among them holds none."""
+    """Return those of many texts that may contain a secret; the others contain none."""
     suspects: set[str] = set()
     for batch in _batches(texts):
         together = _SEAM.join(batch)
@@ -118,7 +118,7 @@ def suspicious(texts: Iterable[str], layers: Layers = SECRETS) -> set[str]:
 
 
 def holding(texts: Iterable[str], secrets: Iterable[str]) -> set[str]:
-    """Return those of many texts that hold one of these secrets."""
+    """Return those of many texts that contain one of these secrets."""
     found: set[str] = set()
     for batch in _batches(texts):
         together = _SEAM.join(batch)
@@ -141,7 +141,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _neutral(text: str) -> str:
-    """Return a text without the letters of its escapes: no word starts with the n of one."""
+    """Return a text without the letters of its escapes, so that no word begins with one."""
     if "\\" in text:
         for letter in "nt":
             text = text.replace(f"\\{letter}", "\\ ")
@@ -149,7 +149,7 @@ def _neutral(text: str) -> str:
 
 
 def _bytes(text: str) -> tuple[bytes, bytes]:
-    """Return one byte a character, as written and in small letters: places stay the same."""
+    """Return one byte for each character, as written and in lower case; places stay the same."""
     data = text.encode("latin-1", "replace")
     return data, data.lower()
 
@@ -186,7 +186,7 @@ def _find_marked(text: str, low: bytes, marks: Marks) -> Iterator[SecretSpan]:
 _CHECKSUM = re.compile(
     r"(?i:sha\d{1,3}|h1|md5|integrity|checksum|digest|etag|hash|base64)\W{1,4}$|\?[bB]\?$"
 )
-# Pictures, fonts, archives, certificates by their first bytes; numbers; zeros in base64; UUIDs.
+# The first bytes of pictures, fonts, archives and certificates; numbers; zeros in base64; UUIDs.
 _DATA = re.compile(
     r"(?:iVBOR|/9j/|R0lGOD|UklGR|JVBER|MII|PHN2Z|d09G|H4sI|UEsDB|T2dnU|SUQz|0x[0-9a-fA-F]+$)"
     r"|.*AAA|.*[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}"
@@ -230,13 +230,13 @@ def _is_harmless(text: str, start: int, token: str) -> bool:
     before = text[max(0, start - 16) : start]
     if is_id(token) or _DATA.match(token) or _CHECKSUM.search(before):
         return True
-    # a text in base64 is looked at for what it says; a name and a password have a colon
+    # base64 of a text is searched after decoding, but a name and a password have a colon
     run = texts.decode_whole(token)
     return run is not None and ":" not in run.text
 
 
 def _is_wrapped(text: str, start: int, end: int) -> bool:
-    """Whether this is a line of a longer base64 text: a full line stands before or behind."""
+    """Whether this is a line of a longer base64 text: there is a full line before or after it."""
     if _LINE_BEFORE.search(text[max(0, start - 2 * _LINE) : start]):
         return True
     return end - start >= _SHORTEST_LINE and _LINE_BEHIND.match(text, end) is not None
@@ -248,10 +248,10 @@ def _without_overlaps(
     named: Iterable[SecretSpan] = (),
     *others: Iterable[SecretSpan],
 ) -> list[SecretSpan]:
-    """Let each layer have what the layers before it left.
+    """Let each layer have only what the earlier layers left.
 
-    Of a named secret that holds a known one only the rest is taken, so that the known one has
-    the same placeholder everywhere.
+    If a secret found by its name contains one of a known format, only the rest of it is taken, so
+    that the latter has the same placeholder everywhere.
     """
     layers = [list(known), list(named), *map(list, others)]
     if not any(layers):

@@ -1,8 +1,8 @@
-"""What a text looks like, random, words, or a reference, and texts written in another way.
+"""Tell random texts from words and references, and decode texts that are encoded or escaped.
 
-What is encoded as a whole (base64, a data URL) is an ``EncodedRun``: it is decoded, looked at, and
-encoded again. What is escaped character by character has an ``UnescapedView``: the plain text, in
-which every place is known in the text as it is written.
+A text that is encoded as a whole (base64, a data URL) is an ``EncodedRun``: it is decoded,
+searched, and encoded again. A text with escaped characters has an ``UnescapedView``: the plain
+text, with the place in the original of each of its characters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from html import unescape
 from typing import NamedTuple
 
-# Between the two: a camel-cased name has about one piece in four letters, a key one in two.
+# A threshold: names in camel case have about one piece for four letters, keys one for two.
 RANDOM = 0.36
 RANDOM_NEAR_A_NAME = 0.3
 
@@ -60,9 +60,9 @@ _NOTHING = frozenset(
 
 
 def is_random(text: str, share: float = RANDOM) -> bool:
-    """Whether a token is mixed as only a generator mixes letters of both cases and digits.
+    """Whether letters of both cases and digits are mixed as only a generator mixes them.
 
-    ``share`` is the least number of pieces (words, numbers) a character.
+    ``share`` is the least number of pieces (words, numbers) for each character.
     """
     if not all(case.search(text) for case in _CASES) or _STRETCH.search(text):
         return False
@@ -72,44 +72,44 @@ def is_random(text: str, share: float = RANDOM) -> bool:
 
 
 def is_worded(text: str) -> bool:
-    """Whether half of what stands between separators is words or numbers."""
+    """Whether at least half of what stands between separators is words or numbers."""
     pieces = [piece for piece in _SEPARATOR.split(text) if piece]
     words = sum(_WORD.fullmatch(piece) is not None for piece in pieces)
     return len(pieces) > 1 and words * 2 >= len(pieces)
 
 
 def is_name(text: str) -> bool:
-    """Whether this is the name of a header or a parameter: three words or more, joined."""
+    """Whether this is the name of a header or a parameter: three or more joined words."""
     pieces = [piece for piece in _SEPARATOR.split(text) if piece]
     return len(pieces) >= _SHORTEST_NAME and all(map(_NAME_PIECE.fullmatch, pieces))
 
 
 def is_hex(text: str) -> bool:
-    """Whether this is a digest (git, MD5, SHA): a secret only if something calls it one."""
+    """Whether this looks like a digest (git, MD5, SHA): a secret only if it is called one."""
     return _HEX.fullmatch(text) is not None
 
 
 def is_uuid(text: str) -> bool:
-    """Whether this is a UUID: a secret only if something calls it one."""
+    """Whether this is a UUID, which is a secret only if it is called one."""
     return _UUID.fullmatch(text) is not None
 
 
 def is_id(text: str) -> bool:
-    """Whether this is an id of a provider, or a checksum, by its prefix."""
+    """Whether this is an id of a provider, or a checksum, judging by its prefix."""
     return _IDS.match(text) is not None
 
 
 def is_words(text: str) -> bool:
-    """Whether this is plain words, which no key is."""
+    """Whether this consists of plain words, which no key does."""
     if _WORDS.fullmatch(text) is None:
         return False
-    # letters of both cases that change as only a generator changes them
+    # letters that change case as only a generator changes it
     is_mixed = text.isalpha() and len(text) >= _SHORTEST_MIXED
     return not is_mixed or len(_PIECES.findall(text)) < RANDOM * len(text)
 
 
 def is_reference(text: str) -> bool:
-    """Whether this names a secret, or masks one, instead of being it."""
+    """Whether this names or masks a secret instead of being one."""
     return (
         text.lower() in _NOTHING
         or _REFERENCE.match(text) is not None
@@ -117,19 +117,19 @@ def is_reference(text: str) -> bool:
     )
 
 
-# A shorter one cannot be distinguished from a word.
+# A shorter run cannot be told from a word.
 SHORTEST_RUN = 20
 
 
 def character_table(more: bytes) -> bytes:
-    """Return what maps letters, digits and some more characters to "a", and others to a space."""
+    """Return a table that maps letters, digits and some more to "a", and others to a space."""
     return bytes(
         ord("a") if bytes([code]).isalnum() or code in more else ord(" ") for code in range(256)
     )
 
 
 def find_stretches(data: bytes, table: bytes, shortest: int) -> Iterator[tuple[int, int]]:
-    """Return where so many characters of a table or more stand in a row, at the speed of C."""
+    """Yield the runs of at least ``shortest`` characters in a table, at the speed of C."""
     mapped, needle = data.translate(table), b"a" * shortest
     start = mapped.find(needle)
     while start >= 0:
@@ -149,7 +149,7 @@ _WORDY = re.compile(r"[A-Za-z]{3}")
 
 
 class EncodedRun(NamedTuple):
-    """A stretch of base64 that is readable text: where it is, and the text."""
+    """A run of base64 that encodes readable text: its place, and the text."""
 
     start: int
     end: int
@@ -157,7 +157,7 @@ class EncodedRun(NamedTuple):
     written: str
 
     def encoded(self, text: str) -> str:
-        """Return another text as this one is written: alphabet, padding and width of lines."""
+        """Return another text encoded in the same way: alphabet, padding and line length."""
         plain = _SPACE.sub("", self.written)
         is_url = "-" in plain or "_" in plain
         encode = base64.urlsafe_b64encode if is_url else base64.b64encode
@@ -173,7 +173,7 @@ class EncodedRun(NamedTuple):
 
 
 def find_runs(text: str) -> Iterator[EncodedRun]:
-    """Return the stretches of a text that are base64 of readable text."""
+    """Yield the runs of a text that are base64 of readable text."""
     done = 0
     for start, end in find_stretches(text.encode("latin-1", "replace"), _RUN_LIKE, SHORTEST_RUN):
         head = text[start : min(end, start + _HEAD)].encode("latin-1", "replace")
@@ -186,7 +186,7 @@ def find_runs(text: str) -> Iterator[EncodedRun]:
 
 
 def decode_whole(text: str) -> EncodedRun | None:
-    """Return the readable text that a base64 text or a data URL is, None if it is none."""
+    """Return the readable text in a base64 text or a data URL; None if it is neither."""
     url = _DATA_URL.match(text)
     start = url.end() if url else 0
     head = _SPACE.sub("", text[start : start + 2 * _HEAD])[:_HEAD]
@@ -208,13 +208,13 @@ def _run(text: str, start: int, end: int) -> EncodedRun | None:
 
 
 def _is_readable(head: bytes) -> bool:
-    """Whether the beginning of a stretch decodes to the beginning of a text."""
+    """Whether the beginning of a run decodes to the beginning of a text."""
     decoded = _decode(head[: len(head) // 4 * 4]) or b""
     return _is_text(decoded.decode("utf-8", "ignore"), len(decoded))
 
 
 def _is_text(text: str, size: int = 0) -> bool:
-    """Whether this is a text that a person or a program wrote, and not what bytes happen to say."""
+    """Whether this is a real text, and not what random bytes happen to decode to."""
     if len(text) < size - 3 or not text:
         return False
     plain = text.translate(_LAYOUT)
@@ -236,13 +236,13 @@ def _decode(data: bytes) -> bytes | None:
         return None
 
 
-# One character each, or none: of JSON and other languages, of URLs, of HTML, of terminals.
+# Escapes for one character or none: of JSON and other languages, of URLs, of HTML, of terminals.
 _ESCAPE = re.compile(
     r"\\++u(?P<u>[0-9a-fA-F]{4})|\\++x(?P<x>[0-9a-fA-F]{2})|%(?P<p>[0-9a-fA-F]{2})"
     r"|(?P<h>&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|quot|amp|lt|gt|apos);)"
     r"|\x1b\[[0-9;?]{0,32}[A-Za-z]"
 )
-# The same by their first characters, for which a search is quick.
+# The same by their first characters, which are quick to search for.
 _SIGNS = tuple(
     re.compile(sign)
     for sign in (
@@ -251,14 +251,14 @@ _SIGNS = tuple(
     )
 )
 _ROUNDS = 3
-# What an escape may be a part of stands near it.
+# Only text near an escape can be a part of the same word.
 _NEAR = 400
 _LIMIT = 64
 _BREAK = re.compile(r"\s")
 
 
 class UnescapedView:
-    """A stretch of a text without its escapes, and where each of its characters is written."""
+    """A part of a text without its escapes, and the original place of each character."""
 
     def __init__(self, written: str, start: int) -> None:
         self.written, self.start = written, start
@@ -271,12 +271,15 @@ class UnescapedView:
             self.rounds += 1
 
     def place(self, start: int, end: int) -> tuple[int, int]:
-        """Return where a stretch of the plain text is written."""
+        """Return where a part of the plain text stands in the original."""
         return self._spans[start][0], self._spans[end - 1][1]
 
     @cached_property
     def _spans(self) -> list[tuple[int, int]]:
-        """Where each character is written; few views hold anything, so few are asked."""
+        """The original place of each character.
+
+        Computed on demand, because few views contain anything.
+        """
         text = self.written
         spans = [(self.start + at, self.start + at + 1) for at in range(len(text))]
         for _ in range(self.rounds):
@@ -299,9 +302,9 @@ def _character(found: re.Match[str]) -> str:
 
 
 def find_views(text: str) -> Iterator[UnescapedView]:
-    """Return the stretches of a text around its escapes as they read without them.
+    """Yield the parts of a text around escapes, with the escapes decoded.
 
-    Escapes of escapes are taken off, too.
+    Escapes of escapes are decoded, too.
     """
     for start, end in _stretches_around_escapes(text):
         view = UnescapedView(text[start:end], start)
@@ -318,7 +321,7 @@ def _stretches_around_escapes(text: str) -> Iterator[tuple[int, int]]:
             last = escapes[at]
             at += 1
         start, end = max(0, first - _NEAR), min(len(text), last + _NEAR)
-        # at white space, if there is some near
+        # at white space, if there is some nearby
         gap = _BREAK.search(text, start, min(start + _LIMIT, end)) if start else None
         start = gap.end() if gap else start
         gap = _BREAK.search(text, end, end + _LIMIT)

@@ -1,7 +1,7 @@
-"""What a rule and a finding are, and a request as the rules look at it.
+"""Rules and findings, and a request as the rules look at it.
 
-Findings are also counted in words here, ``2 tool calls without results``: a person with a dead
-session does not know the codes, and a list of sessions says it like that.
+Findings are also counted in words here, ``2 tool calls without results``: a person with a broken
+session does not know the codes, and a list of sessions uses these words.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from lockstitch.conversation.parts import Message, Part, Path, Place, Placed, so
 from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import DIALECTS, Profile, Traits
 
-# error: the provider refuses it, or a resume of it loses something. warning: its own program copes
-# with it, another version or another reader does not. note: nobody sends anything else for it.
+# error: the provider refuses it, or a resume of it loses something. warning: its own program can
+# handle it, but another version or another reader cannot. note: nothing is sent differently because
+# of it.
 ERROR = "error"
 WARNING = "warning"
 NOTE = "note"
@@ -28,10 +29,10 @@ _LONGEST_ID = 64
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule for a request or a store, with everything a person may want to know about it.
+    """One thing that a request or a store must satisfy, with all that people may want to know.
 
-    A rule for requests names ``dialects``, a rule for stored sessions ``formats``. ``errors`` pairs
-    each provider with its own error text; ``known`` notes the versions.
+    A rule on requests names ``dialects``, a rule on stored sessions ``formats``. ``errors`` maps
+    who reports it to the provider's own text; ``known`` notes the versions.
     """
 
     code: str
@@ -83,7 +84,7 @@ def rule(
 ) -> Rule:
     """Register a rule in the catalogue; one that names neither dialects nor formats is for all.
 
-    ``counted`` is one and several of what it finds, where that is not just its name.
+    ``counted`` are the words for one and for several findings, if they are not just its name.
     """
     dialects = dialects or (() if formats else DIALECTS)
     entry = Rule(errors=tuple(errors.items()), formats=formats, dialects=dialects, **fields)
@@ -100,7 +101,7 @@ Sign = str | tuple[str, str]
 
 
 class Finder(Struct, frozen=True):
-    """A function that finds breaches, and where there can be any for it to find."""
+    """A function that finds violations, and the signs without which there are none."""
 
     find: Find
     dialects: frozenset[str]
@@ -117,10 +118,10 @@ FINDERS: list[Finder] = []
 def finder(
     *rules: Rule, having: Iterable[Sign] = (), when: Callable[[Case], Any] | None = None
 ) -> Callable[[Find], Find]:
-    """Register a function that finds breaches of these rules, in the dialects that they are for.
+    """Register a function that finds violations of these rules, in the dialects of the rules.
 
     It runs only on a case with one of the signs in ``having`` (a kind of part, a role, a kind in a
-    message of a role, something odd; none named: on all), and only ``when`` that says so.
+    message of a role, a flaw; without any, on all cases), and only if ``when`` agrees.
     """
     dialects = frozenset(name.partition(":")[0] for one in rules for name in one.dialects)
 
@@ -135,19 +136,19 @@ _WORD = re.compile(r"[\w./+-]{1,32}")
 
 
 def word(value: object) -> str:
-    """Name a role, a label or a field: shown only if it is one short word, else by its type."""
+    """Return a role, a label or a field if it is one short word, else the name of its type."""
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
     return f"<{type(value).__name__}>"
 
 
 def label(part: Part) -> str:
-    """Name a call or result: by its id, or by its tool where the format has no ids."""
+    """Return a name for a call or result: its id, or its tool if the format has no ids."""
     return shown(part.id if part.id is not None or part.name is None else part.name)
 
 
 def shown(value: object) -> str:
-    """Name an id in a message: printable, and never longer than an id should be."""
+    """Return an id for use in a message: printable, and never longer than an id should be."""
     text = value if isinstance(value, str) else repr(value)
     if not text.isprintable():
         text = "".join(char if char.isprintable() else "?" for char in text)
@@ -158,7 +159,7 @@ _ORDER = {ERROR: 0, WARNING: 1, NOTE: 2}
 
 
 def grouped(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Group findings that read the same, the worst first; each with its words."""
+    """Group findings that read the same, the worst first; return each group with its words."""
     groups: dict[tuple[str, tuple[str, str]], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.severity, COUNTED[finding.code]), []).append(finding)
@@ -174,16 +175,16 @@ def several(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-# What only the provider can count, such as a column; "<nil>" is a word of its own.
+# What only the provider can count, such as a column; "<nil>" is literal text.
 _UNFILLED = re.compile(r"<(?!nil>)\w+>")
 
 
 class RequestContext(Struct, frozen=True):
-    """What surrounds a list of messages: its format, its receiver and the rest of the body.
+    """The surroundings of a list of messages: its format, its receiver and the rest of the body.
 
-    ``waiting`` names the calls that wait on purpose; ``numbers`` gives the original indices where
-    the list is an excerpt, and ``ids`` the ids of all of it. ``stored`` says that the list is kept
-    for later, whatever is known of the model: it need not end like a request.
+    ``waiting`` names the calls that wait on purpose. If the list is an excerpt, ``numbers`` has the
+    original indices, and ``ids`` the ids of the whole list. ``stored`` says that the list is kept
+    for later, even if the model is known: it need not end like a request.
     """
 
     dialect: Dialect
@@ -200,9 +201,9 @@ class RequestContext(Struct, frozen=True):
 class Case:
     """A request as the rules look at it: its messages, their parts by kind, and its paired calls.
 
-    ``size`` is that of the messages as JSON, -1 if some text in them may not be encodable.
-    ``is_request`` says that this is about to be sent, not merely stored: rules on how a request
-    must end hold only then.
+    ``size`` is the size of the messages as JSON, -1 if a text in them may not be encodable.
+    ``is_request`` says that this is about to be sent and not merely stored: rules on how a request
+    must end apply only then.
     """
 
     def __init__(self, request: RequestContext, messages: list[Message], size: int) -> None:
@@ -221,7 +222,7 @@ class Case:
 
     @cached_property
     def leans_on_stored_state(self) -> bool:
-        """Whether part of the conversation lives at the provider, out of our sight."""
+        """Whether a part of the conversation is stored at the provider, where it cannot be seen."""
         body = self.body or {}
         if body.get("previous_response_id") or body.get("conversation"):
             return True
@@ -235,9 +236,9 @@ class Case:
         return index if numbers is None or not 0 <= index < len(numbers) else numbers[index]
 
     def place(self, what: Part | Message | Place) -> Place:
-        """Return the place of a part or a message; that of a new message is where its parts were.
+        """Return the place of a part or a message; a new message has the place of its parts.
 
-        One with none of the list's parts counts as behind all others.
+        One without parts from the list comes after all others.
         """
         if isinstance(what, Part):
             return self.place_at(what.home, what.at)
@@ -266,11 +267,11 @@ class Case:
         lossy: bool | None = None,
         **fills: object,
     ) -> Finding:
-        """Make a finding on a part, a message or a place, with the error that the provider gives.
+        """Return a finding on a part, a message or a place, with the error that the provider gives.
 
-        ``wording`` picks one of several texts that a provider has for a rule.
-        How bad it is, whether it can be repaired, and whether that loses anything, is the rule's
-        word unless this very place is known to be different.
+        ``wording`` selects one of several texts that a provider has for a rule. Severity, and
+        whether the finding can be repaired and whether that loses anything, come from the rule,
+        unless this place is known to differ.
         """
         place = self.place(what)
         said = _SAID[rule.code]
@@ -279,7 +280,7 @@ class Case:
             who = (*(f"{name} ({wording})" for name in who), *who)
         text = next((said[name] for name in who if name in said), None)
         if text is not None and "<" in text:
-            # fill the provider's error text with what it would name here
+            # fill in what the provider's error text would name here
             numbers = [str(step) for step in place.steps if type(step) is int]
             known = {**dict(zip(("N", "M", "K"), numbers, strict=False)), "place": place, **fills}
             for key, value in known.items():
@@ -302,7 +303,7 @@ class Case:
 
 
 def examine(case: Case) -> list[Finding]:
-    """Run every rule that applies to a case; findings in the order of their places."""
+    """Run every rule that applies to a case; return the findings in the order of their places."""
     dialect, signs = case.profile.dialect, case.parts.signs
     findings = [
         finding

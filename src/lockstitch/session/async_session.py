@@ -1,7 +1,7 @@
-"""A session as a program on asyncio or trio holds it, for writing or for reading only.
+"""Sessions on asyncio or trio, for writing or for reading only.
 
-Work that may wait runs in threads, tools as tasks or in threads, streams are read as they come, and
-a model is asked for a summary without holding anybody up.
+Work that may wait runs in threads, tools run as tasks or in threads, streams are read as they
+arrive, and asking a model for a summary blocks nobody.
 """
 
 # ruff: noqa: SLF001 - what both twins do, and say, is written once: in the synchronous one
@@ -61,15 +61,15 @@ from lockstitch.stores.base import Backend
 T = TypeVar("T")
 P = ParamSpec("P")
 PATIENCE = 5.0
-# How often a task looks by itself whether its work is done.
+# How often a task checks by itself whether its work is done, in seconds.
 LOOK_EVERY = 0.5
-# Threads that write what must not be lost if the program ends while they do.
+# Threads whose writes must not be lost if the program ends in the meantime.
 _WRITING: set[threading.Thread] = set()
 
 
 @atexit.register
 def _see_through() -> None:
-    """Let writes that were begun come to their end, however often somebody presses Ctrl-C."""
+    """Let running writes finish, however often somebody presses Ctrl-C."""
     end = time.monotonic() + PATIENCE
     for thread in list(_WRITING):
         while thread.is_alive() and time.monotonic() < end:
@@ -78,7 +78,7 @@ def _see_through() -> None:
 
 
 class _ThreadWork(Generic[T]):
-    """A function on its way through a thread of its own, which no exit of the program waits for."""
+    """Runs a function in a thread that no exit of the program waits for."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
@@ -115,9 +115,9 @@ class _ThreadWork(Generic[T]):
             _WRITING.discard(threading.current_thread())
 
     async def wait(self) -> None:
-        """Wait for its end.
+        """Wait until the function has ended.
 
-        The word of it can get lost: a second Ctrl-C may strike the very callback that brings it.
+        The notification can get lost: a second Ctrl-C may hit the very callback that delivers it.
         """
         while not self._has_ended.is_set():
             with anyio.move_on_after(LOOK_EVERY):
@@ -126,7 +126,7 @@ class _ThreadWork(Generic[T]):
                 return
 
     def leave(self, undo: Callable[[T], None]) -> None:
-        """Wait no longer; what still comes of it is undone."""
+        """Stop waiting; ``undo`` gets the result if the function still returns one."""
         with self._lock:
             if not self._is_done:
                 self._left = undo
@@ -141,9 +141,9 @@ class _ThreadWork(Generic[T]):
 
 
 async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
-    """Do something to its end, whatever is cancelled meanwhile; then the cancellation goes on.
+    """Run a function in a thread to its end, and raise a cancellation only then.
 
-    Without ``insist`` a task that is cancelled already does not begin with it.
+    Without ``insist`` it does not start if the task is cancelled already.
     """
     if not insist:
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -165,7 +165,7 @@ async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
 
 
 async def unless_cancelled(function: Callable[[], T], undo: Callable[[T], None]) -> T:
-    """Do something that may take long; if it is cancelled, what still comes of it is undone."""
+    """Run a function in a thread; if the task is cancelled, ``undo`` gets the late result."""
     work = _ThreadWork(function)
     work.start()
     try:
@@ -177,7 +177,7 @@ async def unless_cancelled(function: Callable[[], T], undo: Callable[[T], None])
 
 
 class AsyncWatch:
-    """One run of tools, watched by the calling task until every call has an outcome."""
+    """Watches one run of tools in the calling task until every call has an outcome."""
 
     def __init__(self, run: ToolRun, abort: Abort | None) -> None:
         self._run = run
@@ -190,7 +190,7 @@ class AsyncWatch:
         self._news.set()
 
     async def run(self) -> None:
-        """Run to the end, or to what interrupts: then every call has an outcome all the same."""
+        """Run all calls; when interrupted, give every call an outcome before raising."""
         try:
             async with anyio.create_task_group() as group:
                 run, is_begun = self._run, False
@@ -217,14 +217,14 @@ class AsyncWatch:
                     await run_to_end(lambda: run.break_off("aborted"), insist=True)
                 group.cancel_scope.cancel()
         except BaseExceptionGroup as error:
-            # one task failed, and one error is what a caller can act on
+            # if several tasks fail, the caller gets a single error to act on
             raise error.exceptions[0] from None
 
     def _is_aborted(self) -> bool:
         return self._abort is not None and self._abort.is_set()
 
     async def _call(self, job: ToolJob) -> None:
-        """See one call through; it ends in silence, for what is cancelled the watch knows."""
+        """Run one call to its outcome; errors of the store are raised by the watch, not here."""
         run = self._run
         try:
             with anyio.move_on_after(job.timeout) as limit:
@@ -238,10 +238,10 @@ class AsyncWatch:
             if limit.cancelled_caught:
                 await run_to_end(lambda: run.conclude(job, "timed-out"), insist=True)
         except LockstitchError:
-            pass  # the run keeps it, and the watch raises it
+            pass  # the run remembers it, and the watch raises it
         except anyio.get_cancelled_exc_class() as error:
-            # A tool that was cancelled by nobody here has an outcome of its own making. When the
-            # program is being terminated, it has none: what can be repeated is run again.
+            # The tool cancelled itself, which is an outcome. If the program is being terminated,
+            # the call gets none here, so that a repeatable tool runs again.
             if not run.is_stopped and reason_of(error) != "exit":
                 await run_to_end(lambda: run.conclude(job, "cancelled"), insist=True)
         finally:
@@ -249,9 +249,9 @@ class AsyncWatch:
 
 
 def _soon() -> Any:
-    """Return what calls a function in this event loop from any thread, while there is one."""
+    """Return a function that schedules a call in this event loop from any thread."""
     native: Any = anyio.lowlevel.current_token().native_token
-    # asyncio's loop has the one, trio's token the other; either may be gone when it is called
+    # asyncio's loop has the first method, trio's token the second; either may be closed by then
     call = getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
 
     def soon(function: Any, *arguments: Any) -> None:
@@ -265,11 +265,13 @@ _END = object()
 
 
 class AsyncStream(ReplyStream):
-    """A streamed reply in an ``async with`` block: iterate it as you would the stream itself.
+    """A streamed reply in an ``async with`` block: iterate over it as over the SDK's stream.
 
-    If the block is left before the end of the stream, by ``break``, an exception or cancellation,
-    what had arrived is kept and the turn is interrupted; otherwise the complete reply is recorded.
-    ``complete`` says which.
+    A reply that arrives in full is recorded as a whole, and :attr:`complete` is true. If the block
+    is left earlier, the part that has arrived is kept, and its calls are not run: ``break`` and
+    cancellation also interrupt the turn, while after an exception, or if the provider cuts the
+    stream, the turn stays open and the model can be asked again. Parts are stored as they arrive,
+    so a crash keeps all but the last moments.
     """
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
@@ -297,11 +299,11 @@ class AsyncStream(ReplyStream):
         return self
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """Return its events."""
+        """Return the stream itself."""
         return self
 
     async def __anext__(self) -> Any:
-        """Return the next event, after what it adds is kept."""
+        """Return the next event of the source, after storing what it adds."""
         if self._events is None:
             raise UsageError("a stream is read inside its async with block")
         try:
@@ -314,13 +316,13 @@ class AsyncStream(ReplyStream):
         return event
 
     async def finish(self) -> AsyncStream:
-        """Read the rest of the stream."""
+        """Read the rest of the stream, and return the stream."""
         async for _ in self:
             pass
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the reply, and close the stream."""
+        """End the reply, and close the source."""
         try:
             await self._leave(error)
         finally:
@@ -339,27 +341,27 @@ class AsyncStream(ReplyStream):
 
 
 class _ThreadIterator:
-    """A plain iterator, each step of which is taken in a thread."""
+    """Takes each step of a plain iterator in a thread."""
 
     def __init__(self, events: Any) -> None:
         self._events = events
 
     async def __anext__(self) -> Any:
-        """Return the next event, after what it adds is kept."""
+        """Return the next event."""
         event = await run_to_end(lambda: next(self._events, _END))
         if event is _END:
             raise StopAsyncIteration
         return event
 
 
-# Seconds that a model gets to clean up after its time is over, before it is left to itself.
+# Seconds that a cancelled question to a model gets to clean up before it is abandoned.
 GRACE = 0.5
-# Nothing else may hold a task that would not be cancelled.
+# Keeps abandoned tasks alive, because asyncio holds only weak references to tasks.
 _left: set[asyncio.Future[Any]] = set()
 
 
 async def perform(action: Action) -> Any:
-    """Carry an action of a compaction out; cancelled, it leaves nothing behind."""
+    """Perform an action of a compaction; if cancelled, undo what it started."""
     if isinstance(action, Apart):
         work = run_to_end if action.must_end else _beside
         return await work(action.function)
@@ -391,10 +393,10 @@ async def _called(question: Question, prompt: str) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever a model's client raises
             return failure_of(error)
 
-    # trio has no task that could outlive its parent: there the model has to let go by itself
+    # trio has no task that could outlive its parent, so there the model's function has to return.
     if not isinstance(anyio.lowlevel.current_token().native_token, asyncio.AbstractEventLoop):
         return await answered()
-    # A task of its own, so that one that swallows its cancellation holds nobody up.
+    # A separate task, so that a function that ignores its cancellation does not block anybody.
     task = asyncio.ensure_future(answered())
     try:
         await asyncio.wait({task})
@@ -409,9 +411,9 @@ async def _called(question: Question, prompt: str) -> Any:
 
 
 async def _beside(function: Callable[[], T]) -> T:
-    """Do something in a thread that nobody waits for once this is cancelled.
+    """Run a function in a thread that is abandoned if this task is cancelled.
 
-    Not even the end of the program does: a model that never answers must not hold it up.
+    Not even the end of the program waits for it, because a model may never answer.
     """
     return await unless_cancelled(function, lambda _: None)
 
@@ -419,7 +421,7 @@ async def _beside(function: Callable[[], T]) -> T:
 def _awaited(
     method: Callable[Concatenate[Any, P], T], *, insist: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the asynchronous twin of a method, which does the same in a thread, to its end."""
+    """Return the asynchronous twin of a method, which runs it in a thread to its end."""
 
     @wraps(method)
     async def twin(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
@@ -429,7 +431,7 @@ def _awaited(
 
 
 def _described_as(twin: Callable[..., Any]) -> Callable[[T], T]:
-    """Give a method that has a body of its own the docstring of its synchronous twin."""
+    """Copy the docstring of the synchronous twin to a method that has its own body."""
 
     def described(method: T) -> T:
         method.__doc__ = twin.__doc__
@@ -439,7 +441,7 @@ def _described_as(twin: Callable[..., Any]) -> Callable[[T], T]:
 
 
 class Opening:
-    """A session about to be opened, for ``async with`` or ``await``."""
+    """A session about to be opened: use it with ``async with``, or await it."""
 
     def __init__(
         self,
@@ -455,7 +457,7 @@ class Opening:
         self._session: AsyncSession | None = None
 
     def __repr__(self) -> str:
-        """Name the session, and say whether it was opened."""
+        """Return the session's name, and whether it was opened."""
         return f"<{type(self).__name__} {self._name}: {'opened' if self._session else 'not yet'}>"
 
     async def _opened(self) -> AsyncSession:
@@ -477,12 +479,18 @@ class Opening:
 
 
 class AsyncSession(SessionReadMixin):
-    """One conversation, open for writing; tasks may share it.
+    """One conversation, open for writing. Get one from :meth:`Store.async_session`.
 
-    When a method returns, what you passed to it is durable. A cancelled task never leaves a write
-    half-done: it is complete or was not begun. A model's reply, or a result from outside, is kept
-    even if the task is being cancelled. Use it as a context manager: at its end an open turn is
-    left for later, or interrupted if an exception passes through.
+    It works as :class:`Session` does, on asyncio or trio, and any number of tasks may share it.
+    When a method returns, what it was given is durable. Cancelling a task never tears a write: it
+    is done or not begun. A model's reply, or a result from elsewhere, is stored even by a task that
+    is being cancelled.
+
+    Use it as an async context manager. At the end of the block the lease is released, and a turn
+    that is still open stays open for the next run. An ordinary exception or an exit leaves the turn
+    open as well; cancelling the task interrupts it. After a crash, open the session again: calls
+    that were running get the outcome ``unknown``, and :attr:`recovered` lists them. The errors are
+    those of :class:`Session`.
     """
 
     def __init__(self, inner: Session) -> None:
@@ -491,7 +499,7 @@ class AsyncSession(SessionReadMixin):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, after a clean end."""
+        """What the last writer left when it crashed; false if it ended properly."""
         return self._inner.recovered
 
     say = _awaited(Session.say)
@@ -507,10 +515,10 @@ class AsyncSession(SessionReadMixin):
         model: str | None = None,
         key: str | None = None,
     ) -> AsyncStream:
-        """Record a reply as it arrives: ``async with session.stream(…) as stream``.
+        """Record a reply while it arrives: ``async with session.stream(…) as stream``.
 
-        ``source`` is an SDK's stream, its context manager, an awaitable that returns one, or any
-        iterator of its events.
+        ``source`` is an SDK's stream, the context manager of one, an awaitable that returns one, or
+        any iterator of its events. Raises ``UsageError`` if another stream of this session is open.
         """
         recorder = StreamRecorder(
             self._inner._writer, self._inner, dialect, provider=provider, model=model, key=key
@@ -543,13 +551,17 @@ class AsyncSession(SessionReadMixin):
         abort: Abort | None = None,
         max_parallel: int | None = None,
     ) -> list[Call]:
-        """Run what the model asked for, in parallel; returns the calls with their outcomes.
+        """Run the calls of the last reply in parallel; return them with their outcomes.
 
-        Async functions are awaited, the others run in threads. Runs the calls of the last reply
-        that never started, and every approved call. Each start is durable before its tool runs,
-        each outcome as soon as it exists. ``timeout`` is in seconds per call; ``approve``, true or
-        a function of the call, makes calls wait for approval instead; setting ``abort`` interrupts
-        the turn, as cancelling the task does.
+        Async functions are awaited, the others run in threads. The calls are those that never
+        started, calls with an unknown outcome if their tool is ``repeatable``, and every approved
+        call. Each start is durable before its tool runs, and each outcome as soon as it exists, so
+        a crash never makes a tool run twice that is not repeatable. An exception in a tool becomes
+        a failed result.
+
+        ``timeout`` is in seconds for each call. ``approve``, true or a function of the call, makes
+        calls wait for approval instead of running. Setting ``abort`` interrupts the turn, as
+        cancelling the task does. At most ``max_parallel`` tools run at once.
         """
         run = await run_to_end(
             lambda: self._inner._tool_run(tools, timeout, max_parallel, can_await=True)
@@ -604,12 +616,15 @@ class AsyncSession(SessionReadMixin):
         return self
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Release the session, whatever happened."""
+        """Release the session, whatever happened in the block."""
         await run_to_end(lambda: self._inner._close(error), insist=True)
 
 
 class AsyncReader(SessionReadMixin):
-    """A session as of the last read; :meth:`refresh` reads what was added since."""
+    """A session open for reading from asyncio or trio; get one from :meth:`Store.async_read`.
+
+    It works as :class:`Reader` does.
+    """
 
     def __init__(self, inner: Reader) -> None:
         self._inner = inner
@@ -627,9 +642,10 @@ class AsyncReader(SessionReadMixin):
 
 
 class Following:
-    """Facts as they are added, for ``async for``.
+    """The facts of a session as they are added, for ``async for``.
 
-    It is not a generator, because a generator that is left early has to be closed by hand on trio.
+    This is not a generator, because trio requires a generator that is left early to be closed by
+    hand.
     """
 
     def __init__(self, reader: AsyncReader, timeout: float | None) -> None:
@@ -638,15 +654,15 @@ class Following:
         self._facts: deque[Fact] = deque()
 
     def __repr__(self) -> str:
-        """Name the session that is followed."""
+        """Return the name of the session."""
         return f"<{type(self).__name__} {self._reader.name}>"
 
     def __aiter__(self) -> Self:
-        """Return itself."""
+        """Return the iterator itself."""
         return self
 
     async def __anext__(self) -> Fact:
-        """Wait for the next one."""
+        """Wait for the next fact."""
         while not self._facts:
             listen = partial(self._reader._inner.listen, end_of(self._timeout))
             while (is_longer := await unless_cancelled(listen, _forget)) is None:
@@ -658,9 +674,9 @@ class Following:
 
 
 async def open_reader(backend: Backend, name: str) -> AsyncReader:
-    """Read a session; raises ``Unreadable`` if there is none."""
+    """Open a session for reading; raise ``Unreadable`` if there is none."""
     return AsyncReader(await unless_cancelled(partial(Reader, backend, name), _forget))
 
 
 def _forget(_: object) -> None:
-    """Reading leaves nothing to be undone."""
+    """Ignore a late result: reading needs no undo."""

@@ -1,4 +1,4 @@
-"""A session made shorter: beside it while a model is asked, and in one write when that is done."""
+"""Compaction of a live session: the model is asked beside it, and one write applies the outcome."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from lockstitch.session.writing import SessionWriter
 
 
 class Compacting:
-    """One compaction of a session that others go on using.
+    """One compaction of a session that others keep using.
 
-    It works on a view of its own. Answers of the model are kept as notes, so that another try,
-    also after a crash, does not ask again.
+    It works on a snapshot. The answers of the model are stored as notes, so that another attempt,
+    also after a crash, does not ask for them again.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Compacting:
         )
 
     def keep(self, key: str, text: str) -> None:
-        """Keep an answer of the model."""
+        """Store an answer of the model."""
         self._writer.add(Noted(name=decisions.NOTES, label=key, payload=text_payload(text)))
 
     def finish(self, done: Compaction) -> Compaction:
-        """Write a compaction down if it is one, and if the session is still what it was made of.
+        """Write a compaction, if it is one and the session has not changed in a way that spoils it.
 
-        Raises ``Moved`` if it is not, and ``Unmet`` if nothing is gained; of the compaction nothing
-        is written then. What became of the summarizer is kept in any case.
+        Raises ``Moved`` if it has, and ``Unmet`` if nothing is gained; then no compaction is
+        written. How the summarizer did is recorded in any case.
         """
         past = self.summarizer.learn(done) if self.summarizer else None
         if self.summarizer and past:
@@ -108,8 +108,8 @@ class Compacting:
 
         def decide(state: JournalState) -> list[Event]:
             facts = decisions.commit_compaction(state, event, self._base)
-            # It must hide nothing that its summary says nothing of. Records are kept for what they
-            # are at that moment, such as the last words of the user.
+            # The session may have grown: the summary must not hide anything that it does not cover.
+            # What is kept beside it depends on the moment, such as the last words of the user.
             if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
                 raise Moved(
                     "the turn that was compacted was continued meanwhile; nothing was written"
@@ -120,7 +120,7 @@ class Compacting:
         return structs.replace(done, before=before, after=after, is_tight=False)
 
     def _weighed(self, *events: Compacted) -> Cost:
-        """Weigh the request that would be made now."""
+        """Return the size of a request with these compactions."""
         view = self._writer.look(lambda state: state.snapshot(*events))
         messages = project(view, self._dialect, blobs=self._writer.fetched(wanted_blobs(view)))
         return Cost(self._counter(messages, self._dialect), size_of(messages))
@@ -131,7 +131,7 @@ def compacting_actions(
     settings: CompactSettings,
     summarize: Callable[[str], str | Awaitable[str]] | None,
 ) -> Actions[Compaction]:
-    """Compact one session; see :class:`Compacting`."""
+    """Compact one session, as a generator of steps; see :class:`Compacting`."""
     work: Compacting = yield Apart(partial(Compacting, writer, settings, summarize), must_end=True)
     done = yield from compaction_actions(
         work.steps, work.summarizer, settings.clock, keep=work.keep, on_progress=settings.show
@@ -141,7 +141,7 @@ def compacting_actions(
 
 
 def _notes(state: JournalState) -> dict[str, Any]:
-    """Return what was kept, by label: the model's answers, texts, how summarizers fared."""
+    """Return the notes of earlier compactions by label: answers, and how summarizers did."""
     return {
         fact.event.label: value_of(fact.event.payload)
         for fact in state.facts.values()
@@ -163,10 +163,7 @@ def _dialect_of(view: JournalView) -> str:
 def is_over(
     settings: CompactSettings, view: JournalView, messages: list[Any], blobs: Mapping[str, bytes]
 ) -> bool:
-    """Whether a request is over a budget, and the moment is one for a compaction.
-
-    In the middle of a batch it is not.
-    """
+    """Whether a request exceeds the budget and no calls of the last reply are still to be run."""
     if any(call.is_running or call.status == "open" for call in view.batch):
         return False
     dialect = settings.dialect or _dialect_of(view)

@@ -1,4 +1,4 @@
-"""New sessions made of something: a session of another store, a message list, or a fork."""
+"""Create sessions from a session of another store, from a message list, or by a fork."""
 
 from __future__ import annotations
 
@@ -60,10 +60,9 @@ _DECODER = msgspec.msgpack.Decoder(tuple[JournalRecord, tuple[bytes, ...]])
 
 
 class Copy(Struct, frozen=True):
-    """A copied session: its name in the other store, and how many records it has.
+    """A copied session: its old and new name, and how many records it has.
 
-    ``is_new`` is false if it was already there. ``companions`` are the sessions that were copied
-    with it.
+    ``is_new`` is false if the copy existed already. ``companions`` were copied with it.
     """
 
     session: str
@@ -80,9 +79,9 @@ def copy_session(
     new_name: str | None = None,
     advance: Advance = lambda _: None,
 ) -> Copy:
-    """Copy a session as :meth:`Store.copy` does; ``advance`` hears how many records were read.
+    """Copy a session as :meth:`Store.copy` does; ``advance`` gets the number of records read.
 
-    What is copied is how the source stood when it was begun.
+    The copy ends where the source ended when this began.
     """
     new = name if new_name is None else new_name
     for one in (name, new):
@@ -92,14 +91,14 @@ def copy_session(
     head = source.head(name)
     if head is None:
         raise Unreadable(f"it does not exist in {source.url}").about(session=name)
-    # A thread of LangGraph is found by its id, which its journal holds, too.
+    # A thread of LangGraph is found by its id, which is also inside its journal.
     if new != name and begins_thread(source.read(name, upto=1)):
         raise UsageError("it is a LangGraph thread, which keeps its name").about(session=name)
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)
     others = companions(source, name)
-    # The session comes last: where it is, all of it is.
+    # The session itself comes last, so that where it exists, its companions do.
     for other in others:
         _copy_companion(source, other, target, new + other.removeprefix(name))
     _copy(source, name, head, target, new, advance)
@@ -107,7 +106,7 @@ def copy_session(
 
 
 def _copy_companion(source: Backend, name: str, target: Backend, new: str) -> None:
-    """Copy a journal that goes with a session, over what a copy that was killed left of it."""
+    """Copy a journal that belongs to a session, replacing an incomplete copy."""
     head = source.head(name)
     if head is None:
         return
@@ -130,7 +129,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         sizes = iter(lambda: spool.read(_LENGTH.size), b"")
         pieces = (_DECODER.decode(spool.read(*_LENGTH.unpack(size))) for size in sizes)
         target.receive(IncomingSession(new, end, last.at if last else 0, pieces))
-    # What was written must be what was read.
+    # Verify that what was written is what was read.
     digest = NEW.digest
     for record in target.read(new, upto=head.seq):
         digest = record.digest
@@ -142,7 +141,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
-    """Whether a copy was made before, and perhaps went on since; raises ``Held`` for another."""
+    """Whether the target is a copy, perhaps one that went on; raise ``Held`` if it is not."""
     found = target.head(new)
     if found is None:
         return False
@@ -161,7 +160,7 @@ def _is_there(target: Backend, new: str, head: Head) -> bool:
 def _read(
     source: Backend, name: str, head: Head, spool: IO[bytes], advance: Advance
 ) -> JournalRecord | None:
-    """Read a session whole, and verify it, before anything is written elsewhere."""
+    """Read and verify an entire session into ``spool``, before anything is written elsewhere."""
     last: JournalRecord | None = None
     for record in source.read(name, upto=head.seq):
         piece = msgspec.msgpack.encode((record, _values(source, record)))
@@ -177,14 +176,14 @@ def _read(
 
 
 def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
-    """Return the large values that a record names."""
+    """Return the large values that a record refers to."""
     if record.body.startswith(THREAD_RECORDS):
         names = dict.fromkeys(large_names(record))
         return tuple(source.blobs([name])[name] for name in names)
     event = event_of(record)
     if not isinstance(event, Unknown):
         return (source.blobs([event.blob])[event.blob],) if event.blob else ()
-    # A later version's: what looks like a name in it is one if there is such a value.
+    # An event of a later version: anything in it that looks like a blob's name may be one.
     found: list[bytes] = []
     for name in dict.fromkeys(_NAMES.findall(record.body)):
         with suppress(Damaged):
@@ -192,17 +191,18 @@ def _values(source: Backend, record: JournalRecord) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-# The first record of such a session: what was taken in, and as what.
+# The first record of an imported session, which says what was imported.
 IMPORTED = "imported"
-# Where a request says what the model reads before the conversation.
+# The parameters of a request that hold instructions.
 SYSTEMS = ("system", "instructions", "systemInstruction", "system_instruction")
 
 
 class Taken(Struct, frozen=True):
-    """An imported list: its session, its dialect, and the number of messages and records.
+    """An imported list: its session's name, its dialect, and the number of messages and records.
 
-    ``is_new`` is false if it was already there. ``healed`` says that the list was broken; the first
-    record then holds the original. ``unknown`` counts the calls at its end without a result.
+    ``is_new`` is false if it was imported before. ``healed`` says that the list was broken: then
+    the first record holds the original. ``unknown`` counts the calls at its end that have no
+    result.
     """
 
     session: str
@@ -221,16 +221,16 @@ def import_messages(
     dialect: str | None = None,
     system: Any = None,
 ) -> Taken:
-    """Make a new session of a message list; see :meth:`Store.import_messages`."""
+    """Create a session from a message list; see :meth:`Store.import_messages`."""
     return prepare_import(name, messages, dialect, system)(backend)
 
 
 def prepare_import(
     name: str, messages: Any, dialect: str | None = None, system: Any = None
 ) -> Callable[[Backend], Taken]:
-    """Return what writes a message list into a store, as a session; raise if it cannot be one.
+    """Return a function that writes a message list into a store, as a session.
 
-    Nothing of it needs the store, so that none is made for a list that is refused.
+    A list that cannot be a session is refused here, before any store is created for it.
     """
     refuse_internal(check_session_name(name))
     plain = messages if is_plain(messages) else to_plain(messages)[0]
@@ -250,7 +250,7 @@ def prepare_import(
     note |= {"system": system} if system else {}
     note |= {"system_messages": made.system} if made.system else {}
     note |= {} if is_kept else {"original": raw}
-    # The key names the list by all that it says, so that the same one is known again.
+    # The key is a hash of the entire list, so that the same list is recognized again.
     value = [full_name, raw, system]
     try:
         data = msgspec.json.encode(value)
@@ -268,7 +268,7 @@ def prepare_import(
 
 
 def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
-    """Return the messages of a list or a body, and what the body says beside them."""
+    """Return the messages of a list or of a request's body, and the body's instructions."""
     if isinstance(plain, list):
         return plain, None
     if isinstance(plain, dict) and isinstance(plain.get(key), list):
@@ -277,12 +277,12 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
 
 
 def system_in(body: dict[str, Any]) -> Any:
-    """Return what a request's body tells the model beside the messages, None for nothing."""
+    """Return the instructions in a request's body that stand beside the messages; None for none."""
     return next((body[name] for name in SYSTEMS if body.get(name)), None)
 
 
 def with_later_words(messages: list[Any], dialect: str) -> list[Any]:
-    """Let words of the system that stand in the conversation be said where they stand."""
+    """Turn system messages inside the conversation into labelled user messages in their place."""
     name = profile_named(dialect).dialect
     roles = [message.role for message in new_dialect(name).read(messages)]
     begun = next((n for n, role in enumerate(roles) if role != SYSTEM), len(roles))
@@ -295,12 +295,12 @@ def with_later_words(messages: list[Any], dialect: str) -> list[Any]:
 
 
 def said_by_system(dialect: str, raw: Any) -> Any:
-    """Return a message of the system as words in the conversation, labelled as what it is."""
+    """Return a system message as a user message, with a label that says what it is."""
     return said_as(dialect, f"{SYSTEM_LABEL}\n{_text(dialect, [raw]) or as_text(raw)}")
 
 
 def instructions(dialect: str, system: Any, messages: Sequence[Any]) -> list[Instructed]:
-    """Return what the model reads before the conversation, by who says it."""
+    """Return the events for instructions given beside the messages or in system messages."""
     name = profile_named(dialect).dialect
     found: dict[Role, list[str]] = {"system": [_plain_text(system)], "developer": []}
     for raw in messages:
@@ -317,7 +317,7 @@ def _text(name: str, messages: list[Any]) -> str:
 
 
 def _plain_text(value: Any) -> str:
-    """Return the text of a request's parameter: a text, blocks with texts, or content parts."""
+    """Return the text of instructions, which may be a text, blocks with texts, or content parts."""
     if isinstance(value, dict):
         value = value.get("parts") or value.get("content") or value.get("text")
     if isinstance(value, list):
@@ -326,10 +326,10 @@ def _plain_text(value: Any) -> str:
 
 
 def _facts(events: Sequence[Event], first: int) -> list[Event]:
-    """Return the facts from record ``first`` on, with where turns end.
+    """Return the events with ends of turns added; the first of them becomes record ``first``.
 
-    The calls of a reply at the end of the list that have no result are left as a writer would that
-    died while they ran: nobody knows what became of them.
+    Calls at the end of the list that have no result are left as by a writer that crashed while they
+    ran: their outcome is unknown.
     """
     last = max((n for n, event in enumerate(events, 1) if isinstance(event, Replied)), default=0)
     is_open = last > 0 and not any(isinstance(event, Said) for event in events[last:])
@@ -357,7 +357,7 @@ def _facts(events: Sequence[Event], first: int) -> list[Event]:
 
 
 def _is_written(backend: Backend, name: str, events: Sequence[Event], key: str) -> bool:
-    """Write a session's first records; False if this very list was taken in before."""
+    """Write a session's first records; return False if the same list was imported before."""
     at = now()
     keys = [key, *(f"{key}/{number}" for number in range(1, len(events)))]
     entries = [entry_of(event, one, at) for event, one in zip(events, keys, strict=True)]
@@ -390,14 +390,14 @@ def _is_imported(backend: Backend, name: str, key: str) -> bool:
 def fork_session(
     backend: Backend, source: str, target: str, at: Checkpoint | str | int | None = None
 ) -> Head:
-    """Copy the first records of a session, and say in the copy where it came from."""
+    """Copy the first records of a session, and record in the copy where they came from."""
     if check_name(target) == source:
         raise UsageError("a fork is a new session: give it another name")
     upto = _place(backend, source, at)
     fork = Forked(source=source, at=upto)
     head = backend.head(target)
     if head is not None and head.seq > upto:
-        # It is done already if this very fork was made before.
+        # The fork may have been made before.
         seen = SessionView(backend, target)
         seen.refresh()
         found: Fact | None = seen.state.facts.get(upto + 1)
@@ -406,11 +406,12 @@ def fork_session(
         return seen.head
 
     def begin(state: JournalState) -> list[Event]:
-        """Say where it came from, unless that is there; what ran in the original does not here."""
+        """Return the events that begin the fork; calls that run in the original do not run here."""
         if state.seq != upto:
             return []
         left = decisions.conclude_orphans(state, ())
-        # said once more: the store keeps what a new session is called when a record says so
+        # Repeated because a store learns the description of a session only from newly written
+        # records.
         left += [state.described] if state.described else []
         return [fork, *left, Noted(name=PAUSED)] if left else [fork]
 
@@ -424,7 +425,10 @@ def fork_session(
 
 
 def _place(backend: Backend, source: str, at: Checkpoint | str | int | None) -> int:
-    """Find where to fork; a record's number needs no reading, whatever is damaged behind it."""
+    """Return the record to fork at.
+
+    A number needs no reading, so damage after it does not matter.
+    """
     if at is None:
         head = backend.head(source)
         return head.seq if head else 0

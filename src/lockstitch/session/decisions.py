@@ -1,6 +1,7 @@
-"""What a session decides: values in, facts to be added out. No I/O, no clock, no randomness.
+"""The decisions of a session: they take its state and return the events to add.
 
-And calls and turns as a user of the library sees them: values, taken at one moment.
+Nothing here does I/O, reads a clock or uses randomness. Also here are calls and turns as users of
+the library see them: values that show their state at one moment.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ from lockstitch.journal.state import (
     Spoken,
 )
 
-# What calls without arguments of their own carry instead: a tool gets these by name.
+# The names under which arguments that are not an object, such as a text, are passed to a tool.
 _CARRIED = ("input", "action", "actions", "operation")
 
 
 class CallRequest(Struct, frozen=True):
-    """What a model asked for in a call: the tool's name, and its arguments if they can be read."""
+    """What a model asks for in a call: the name of a tool, and arguments if they can be read."""
 
     name: str
     arguments: dict[str, Any] | None = None
@@ -63,7 +64,7 @@ class CallRequest(Struct, frozen=True):
 
 
 def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
-    """Return what a reply asked for, a call each, in order; nothing for anything but a reply."""
+    """Return the requests for calls in a reply, in order; nothing for other events."""
     if not isinstance(event, Replied | Partial):
         return []
     view = new_dialect(profile_named(event.dialect).dialect)
@@ -80,7 +81,7 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
         arguments = raw
         if isinstance(raw, str):
             try:
-                # An empty text is how several providers spell "none".
+                # Several providers write "no arguments" as an empty text.
                 arguments = msgspec.json.decode(raw) if raw.strip() else {}
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 arguments = None
@@ -92,11 +93,11 @@ def call_requests_in(event: Event, payload: bytes) -> list[CallRequest]:
 class Call:
     """A tool call at one moment; ``reply`` and ``index`` identify it, since ids may repeat.
 
-    ``status`` is open, waiting (for approval), approved, started or closed; ``outcome`` is "" as
-    long as there is none, otherwise ok, error, denied, cancelled, timed-out, unknown or
-    not-started. ``is_real`` is true for an outcome from the tool or a person, and false for a
-    synthetic one. ``effect`` is the idempotency key, the same for every attempt. ``is_outside`` is
-    true if it is waiting for a result from outside.
+    ``status`` is open, waiting (for approval), approved, started or closed. ``outcome`` is "" while
+    there is none, else ok, error, denied, cancelled, timed-out, unknown or not-started. ``is_real``
+    is true for an outcome given by the tool or by a person, and false for one that was concluded.
+    ``effect`` is the idempotency key that the tool gets in every attempt. ``is_outside`` is true if
+    the call waits for a result that somebody else delivers.
     """
 
     reply: int
@@ -113,7 +114,7 @@ class Call:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What distinguishes it from every other call of its session."""
+        """The place of the call, which no other call of its session has."""
         return self.reply, self.index
 
     @property
@@ -123,7 +124,7 @@ class Call:
 
 
 def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = None) -> Call:
-    """Take a call as it stands."""
+    """Return a call in its current state."""
     ended = call.outcome
     outcome = ""
     if ended is not None:
@@ -147,12 +148,12 @@ def call_of(call: journal.CallState, asked: Callable[[], CallRequest] | None = N
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn at one moment: from a user's message to the point where the model yields.
+    """A turn at one moment: from a user's message to the point where the model stops asking.
 
-    ``began`` is the record it began with. ``calls`` are those of its last reply. ``state`` is
-    "open" while the model can be asked or tools can run, "waiting" while everything left is waiting
-    for approval or a result from outside, then "ended" or "interrupted"; "none" before the first
-    message.
+    ``began`` is the record that the turn began with. ``calls`` are the calls of its last reply.
+    ``state`` is "open" while a request can be sent or tools can run, "waiting" while everything
+    left waits for somebody's approval or result, then "ended" or "interrupted"; it is "none" before
+    the first message.
     """
 
     began: int
@@ -173,11 +174,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the last writer left when it died: nothing, and false, after a clean end.
+    """What the last writer left when it crashed; false after a clean end.
 
-    ``finished`` are the calls of the last batch that have results, ``unknown`` those that were
-    running and may or may not have taken effect, ``never_started`` those that ``run_tools`` may
-    still run.
+    ``finished`` are the calls of the last reply that have results. ``unknown`` are calls that ran
+    and may or may not have taken effect. ``never_started`` are calls that ``run_tools`` will still
+    run.
     """
 
     finished: tuple[Call, ...] = ()
@@ -190,18 +191,18 @@ class Recovered:
         return self.interrupted or bool(self.unknown)
 
 
-# The name of the note with which the journal of a sub-agent's session begins.
+# The name of the first note in the journal of a sub-agent's session.
 CHILD = "child"
 PAUSED = "paused"
 NOTES = "compaction"
 RESERVED = (CHECKPOINT, PAUSED, NOTES, DAMAGED, MISSING, CHILD)
-# What breaks off the work, but not the turn: nobody asked for it to end.
+# Reasons that stop the work but not the turn, since nobody asked for the turn to end.
 LEAVES_TURN_OPEN = frozenset({"error", "exit", "closed", "cut"})
 Key = tuple[int, int]
 
 
 def is_paused(state: JournalState) -> bool:
-    """Whether the last writer left on purpose, whatever was open then."""
+    """Whether the last writer left in order, whatever was open then."""
     last = state.facts.get(state.seq)
     event = last.event if last else None
     return isinstance(event, Rewound | Forked) or (
@@ -210,10 +211,10 @@ def is_paused(state: JournalState) -> bool:
 
 
 def recovery(state: JournalState) -> list[Event]:
-    """Conclude what a dead writer left: calls that ran have an unknown outcome.
+    """Return the outcomes to add after a crash: calls that were running become unknown.
 
-    A call that never started stays open, unless its reply did not come in full, and one that
-    waits goes on waiting. The turn stays open: a crash is nobody's wish to end it.
+    A call that never started stays open, unless its reply is incomplete, and a waiting call keeps
+    waiting. The turn stays open, because a crash does not mean that anybody wanted it to end.
     """
     return conclude_orphans(state, ()) + [
         concluded(c, "not-started") for c in unrunnable_calls(state.view)
@@ -221,12 +222,12 @@ def recovery(state: JournalState) -> list[Event]:
 
 
 def is_left_open(state: JournalState) -> bool:
-    """Whether the last writer is gone from the middle of a turn, without having left in order."""
+    """Whether the last writer disappeared in the middle of a turn without leaving in order."""
     return bool(state.view.turn) and not is_paused(state) and not _only_waits(state.view)
 
 
 def conclude_orphans(state: JournalState, live: Iterable[Key]) -> list[Event]:
-    """Conclude for calls that were started, and that nobody runs."""
+    """Return outcomes for the calls that were started and that nobody is running."""
     alive = set(live)
     return [
         concluded(call, "unknown")
@@ -236,7 +237,7 @@ def conclude_orphans(state: JournalState, live: Iterable[Key]) -> list[Event]:
 
 
 def unrunnable_calls(view: JournalView) -> list[CallState]:
-    """Return the calls of a reply that broke off: what else it would have asked nobody knows."""
+    """Return the open calls of an incomplete reply, which might have asked for more."""
     last = view.last_reply
     if last is None or isinstance(last.event, Replied):
         return []
@@ -244,9 +245,9 @@ def unrunnable_calls(view: JournalView) -> list[CallState]:
 
 
 def end_stream(state: JournalState, part: Partial | None, stream: str, reason: str) -> list[Event]:
-    """End a stream that broke off: what had come of it, of which no call is going to start.
+    """Return the events that end a broken stream: its partial reply, none of whose calls will run.
 
-    The turn is over if somebody wanted that; else the model can be asked again.
+    Some reasons end the turn; after the others the model can be asked again.
     """
     facts: list[Event] = []
     if part is not None:
@@ -263,9 +264,9 @@ def end_stream(state: JournalState, part: Partial | None, stream: str, reason: s
 
 
 def _only_waits(view: JournalView) -> bool:
-    """Whether there is nothing to do now but to decide on calls.
+    """Whether there is nothing to do now except to decide on calls.
 
-    That is, somebody's approval is what the turn waited for, and nothing was said since.
+    That is, the turn waits for somebody's approval, and nothing was said since.
     """
     last = next((item for item in reversed(view.items) if not isinstance(item, Late)), None)
     calls = last.calls if isinstance(last, ModelReply) else []
@@ -275,7 +276,7 @@ def _only_waits(view: JournalView) -> bool:
 
 
 def concluded(call: CallState | Started, outcome: Outcome) -> Finished:
-    """Make an outcome that no tool gave: a real one that comes later takes its place."""
+    """Return an outcome that no tool gave; a real one that comes later replaces it."""
     attempt = call.attempt if isinstance(call, Started) else max(call.attempts, 1)
     return Finished(
         reply=call.reply, index=call.index, attempt=attempt, outcome=outcome, synthetic=True
@@ -283,7 +284,7 @@ def concluded(call: CallState | Started, outcome: Outcome) -> Finished:
 
 
 def break_off(state: JournalState, reason: str, only: Iterable[Key] | None = None) -> list[Event]:
-    """Leave what was being done, for a reason: end the turn, or leave it to be taken up again.
+    """Return the events that stop the work for a reason, which may end the turn or leave it open.
 
     ``only`` names the calls that were being run.
     """
@@ -294,10 +295,10 @@ def break_off(state: JournalState, reason: str, only: Iterable[Key] | None = Non
 
 
 def interrupt(state: JournalState, reason: str, only: Iterable[Key] | None = None) -> list[Event]:
-    """Break the turn off: every call that does not wait for somebody gets an outcome.
+    """Return the events that interrupt the turn: every call that waits for nobody gets an outcome.
 
-    What runs may have taken effect (cancelled), the rest never started. ``only`` names calls to
-    close where no turn is open.
+    A running call may have taken effect and becomes ``cancelled``; the others become
+    ``not-started``. ``only`` names further calls to close, also if no turn is open.
     """
     keys = set(only or ()) | {call.key for call in map(call_of, state.view.batch)}
     calls = [state.view.calls[key] for key in sorted(keys) if key in state.view.calls]
@@ -312,19 +313,19 @@ def interrupt(state: JournalState, reason: str, only: Iterable[Key] | None = Non
 
 
 def resume(state: JournalState) -> list[Event]:
-    """Take up the turn that was interrupted, if the last one was."""
+    """Return the event that continues the interrupted turn, if the last turn was interrupted."""
     return [Resumed()] if state.view.interrupted else []
 
 
 def pause(state: JournalState) -> list[Event]:
-    """Return the note that a turn is left open on purpose."""
+    """Return a note that the turn is left open on purpose, unless that is recorded already."""
     return [Noted(name=PAUSED)] if state.view.turn and not is_paused(state) else []
 
 
 class Candidate(Struct, frozen=True):
-    """A call that could run now; ``is_approved`` if somebody said so.
+    """A call that can run now; ``is_approved`` says that somebody approved it.
 
-    ``starts`` counts also what was started and then rewound, under the same ``effect``.
+    ``starts`` also counts starts that were rewound, which had the same ``effect``.
     """
 
     key: Key
@@ -339,10 +340,10 @@ class Candidate(Struct, frozen=True):
 def find_candidates(
     state: JournalState, may_repeat: Callable[[CallState], bool]
 ) -> tuple[list[Candidate], list[Key]]:
-    """Return the calls that could run now, in order, and those that may have run and cannot.
+    """Return the calls that can run now, in order, and the calls that may have run and cannot.
 
-    Candidates are those that somebody approved, wherever they stand; of the last reply, if it came
-    in full, those that never started, and those that may have run if their tool can be repeated.
+    Candidates are all approved calls, wherever they stand, and, if the last reply is complete, its
+    calls that never started or that may have run and can be repeated.
     """
     last = state.view.last_reply
     is_whole = last is not None and isinstance(last.event, Replied)
@@ -363,14 +364,14 @@ def find_candidates(
 
 
 def is_lost(call: CallState) -> bool:
-    """Whether a call was left by whoever ran it: its outcome is unknown."""
+    """Whether the process that ran a call has gone, so that its outcome is unknown."""
     fact = call.outcome.fact if call.outcome and not call.outcome.is_real else None
     unknown = isinstance(fact, Finished) and fact.outcome == "unknown"
     return unknown and call.status == "closed"
 
 
 def is_unchanged(state: JournalState, candidate: Candidate) -> bool:
-    """Whether a call is as it was when it was looked at."""
+    """Whether a call is still in the state in which it was chosen to run."""
     call = state.view.calls.get(candidate.key)
     if call is None or call.attempts != candidate.attempts or call.status == "started":
         return False
@@ -382,7 +383,7 @@ def is_unchanged(state: JournalState, candidate: Candidate) -> bool:
 
 
 def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) -> list[Event]:
-    """Approve or deny a call that waits; the same again is nothing new."""
+    """Return the event that approves or denies a waiting call; nothing if that is done already."""
     if allow and call.status == "approved":
         return []
     if not allow and call.outcome is not None and isinstance(call.outcome.fact, Denied):
@@ -402,7 +403,7 @@ def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) 
 
 
 def find_waiting_call(state: JournalState, which: object) -> CallState:
-    """Find a call by itself, or by an id that only one of those that wait has."""
+    """Return a call, given the call itself or an id that only one waiting call has."""
     if isinstance(which, str):
         found = [c for c in state.view.calls.values() if c.id == which and c.status == "waiting"]
         if len(found) != 1:
@@ -422,7 +423,7 @@ def _label(call: CallState) -> str:
 
 
 def turn_of(view: JournalView, take: Callable[[CallState], Call] = call_of) -> Turn:
-    """Return where the turn stands."""
+    """Return the state of the turn."""
     calls = tuple(map(take, view.batch)) if belongs_to_turn(view) else ()
     if view.turn:
         return Turn(view.turn, "waiting" if _only_waits(view) else "open", calls)
@@ -439,7 +440,7 @@ def belongs_to_turn(view: JournalView) -> bool:
 
 
 def find_place(state: JournalState, to: object) -> int:
-    """Find the record to go back to: a number, a checkpoint, or the last one with a label."""
+    """Return the record to go back to, given a number, a checkpoint or the label of one."""
     if isinstance(to, Checkpoint):
         to = to.seq
     if isinstance(to, str):
@@ -453,13 +454,13 @@ def find_place(state: JournalState, to: object) -> int:
 
 
 def undo_rewind(state: JournalState) -> list[Event]:
-    """Take the last rewind on the visible line back; what is taken back already is passed over."""
+    """Return the event that undoes the last rewind which has not been undone yet."""
     for fact in reversed(state.line(state.seq)):
         event = fact.event
         if not isinstance(event, Rewound):
             continue
         behind = state.facts.get(event.to + 1)
-        # One that leads to just before another rewind is an ``undo_rewind`` itself.
+        # A rewind to just before another rewind is itself the undo of that one.
         if event.reason == "undo" and behind is not None and isinstance(behind.event, Rewound):
             continue
         return [Rewound(to=fact.seq - 1, reason="undo")]
@@ -467,7 +468,7 @@ def undo_rewind(state: JournalState) -> list[Event]:
 
 
 def revert_interrupted(state: JournalState) -> list[Event]:
-    """Go back to before the message that began the interrupted turn."""
+    """Return a rewind to just before the message that began the interrupted turn."""
     began = state.view.interrupted
     if not began:
         raise UsageError("the last turn was not interrupted, or something was said since")
@@ -475,9 +476,9 @@ def revert_interrupted(state: JournalState) -> list[Event]:
 
 
 def commit_compaction(state: JournalState, event: Compacted, base: int) -> list[Event]:
-    """Write a compaction down that was made from what there was at ``base``, if that still holds.
+    """Return a compaction made from the records up to ``base``; raise ``Moved`` if it is outdated.
 
-    What was added since stays behind it.
+    Records that were added since stay after it.
     """
     if not is_visible(state, base):
         raise Moved("the session was rewound while it was compacted; nothing was written")
@@ -496,10 +497,10 @@ def is_visible(state: JournalState, seq: int) -> bool:
 
 
 def free_key(state: JournalState, key: str, event: Event | None = None) -> str:
-    """Return the key to add something under; "" if it is there already.
+    """Return the key to add something under; "" if it was added already.
 
-    What was said under a key and then rewound is not there: it can be said again. Raises
-    ``UsageError`` if something else than ``event`` is there.
+    If a rewind has removed what was added under the key, it can be added again under a variant of
+    the key. Raises ``UsageError`` if the key was used for something other than ``event``.
     """
     tried, number = key, 1
     while tried in state.keys:
@@ -516,13 +517,13 @@ def free_key(state: JournalState, key: str, event: Event | None = None) -> str:
 
 
 def is_same(kept: Event, event: Event) -> bool:
-    """Whether an event that is kept says the same as another, whenever and however they came."""
+    """Whether a stored event says the same as another, whenever and however they came."""
     new = as_stored(event)
     return type(kept) is type(new) and (kept.payload, kept.blob) == (new.payload, new.blob)
 
 
 def words_of_turn(state: JournalState) -> list[Said]:
-    """Return what the user said in the turn that is open, in order."""
+    """Return the messages of the user in the open turn, in order."""
     began = state.view.turn
     spoken = (item for item in state.view.items if isinstance(item, Spoken))
     return [item.event for item in spoken if began and item.seq >= began]
@@ -534,6 +535,6 @@ def describe(
     tags: Iterable[str] | None,
     metadata: Mapping[str, Any] | None,
 ) -> list[Event]:
-    """Describe the session; what it says of itself already is nothing new."""
+    """Return the event that describes the session; nothing if it would change nothing."""
     event = events.describe(events.about_from(state.described), title, tags, metadata)
     return [] if event == (state.described or events.describe(events.NO_ABOUT)) else [event]

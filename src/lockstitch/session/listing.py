@@ -1,17 +1,17 @@
-"""Which sessions a store holds, by page or by what was said in them, and what belongs to one.
+"""List and search the sessions of a store, and find what belongs to one of them.
 
 A tool that leads a conversation of its own opens it with ``store.child(current_call())``. When the
-tool runs again after a crash, it gets the same session, which goes on. What happens to the parent
-happens to it: an interrupt, an outcome that is unknown for good, a compaction, a deletion.
+tool runs again after a crash, it gets the same session and continues it. What happens to the parent
+happens to the child: an interrupt, an outcome that stays unknown, a compaction, a deletion.
 
 A webhook, a queue worker or another process puts a result into the session's inbox, a journal of
-its own that anybody may add to for a moment. Whoever holds the session takes it over from there,
-under the same key, so it counts once however often it was handed in or taken over. Such journals,
-and those of the store itself, are no sessions of anybody's.
+its own that anybody may write to for a moment. The holder of the session takes the result over
+under the same key, so it counts once however often it is delivered or taken over. Inboxes, and the
+journals of the store itself, are not listed as sessions.
 
-Some sessions keep a graph's thread for an integration. Their records are the integration's own,
-and only it knows what they add up to. Whoever lists, copies, searches or removes sessions needs
-less: whether one keeps a thread, and what is said in it.
+Some sessions hold the thread of a graph for an integration. Only the integration can interpret
+their records. For listing, copying, searching and deleting, this module needs to know less: whether
+a session holds a thread, and what was said in it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PAGE = 256
 
 
 class Parent(Struct, frozen=True):
-    """The call that a session belongs to."""
+    """The call that a child session belongs to."""
 
     session: str
     reply: int
@@ -51,19 +51,19 @@ class Parent(Struct, frozen=True):
 
     @property
     def child(self) -> str:
-        """The name of the session that belongs to it."""
+        """The name of the child session."""
         return f"{self.session}.{self.reply}-{self.index}"
 
 
 def descendants(backend: Backend, session: str) -> list[str]:
-    """Name the sessions that belong to calls of a session, theirs included."""
+    """Return the names of the child sessions of a session, and of their children."""
     found: list[str] = []
     for one in backend.listed(Listing(f"{session}.")):
         if not one.session.startswith(f"{session}."):
             break
         if not _NAME.fullmatch(one.session.removeprefix(session)):
             continue
-        # Anybody may choose such a name: a child says of itself that it is one.
+        # A user may choose such a name: only a real child has a note that says so.
         first = next(backend.read(one.session, upto=1), None)
         event = event_of(first) if first is not None else None
         if isinstance(event, Noted) and event.name == CHILD:
@@ -80,8 +80,8 @@ THREAD_RECORDS = (FIRST, *_LATER)
 class ThreadConversation(Struct):
     """The messages of a thread's last checkpoint, with the results that its tasks have stored.
 
-    ``settled`` are those that can be checked: in a run that was interrupted, or that is waiting for
-    a person, the last calls are open on purpose.
+    ``settled`` are the messages that can be checked. In a run that was interrupted, or that waits
+    for a person, the last calls are open on purpose.
     """
 
     messages: list[Any]
@@ -96,19 +96,19 @@ class _ThreadItems(Struct):
 
 
 def may_be_thread(session: str) -> bool:
-    """Whether a session may keep a thread, by its name."""
+    """Whether a session may hold a thread, judging by its name."""
     return session.startswith(THREAD_NAMES)
 
 
 def begins_thread(records: Iterable[JournalRecord]) -> bool:
-    """Whether the first of some records says that a session keeps a thread."""
+    """Whether the first of these records says that the session holds a thread."""
     return any(record.body.startswith(FIRST) for record in records)
 
 
 def thread_spoken(
     body: bytes, may_match: Callable[[bytes], bool], payload: Callable[[str], bytes]
 ) -> Spoken | None:
-    """Return who says what in the messages that a record brings; None if it is not of a thread.
+    """Return who says what in the messages of a record; None if it is not a record of a thread.
 
     ``may_match`` is a quick look at its bytes, before anything is decoded.
     """
@@ -132,7 +132,7 @@ def thread_spoken(
     return spoken()
 
 
-# How long whoever delivers waits for others who are delivering to the same session.
+# How long a delivery waits for other deliveries to the same session.
 PATIENCE = 30.0
 
 
@@ -153,14 +153,14 @@ def deliver(
         try:
             backend.add(inbox, [entry_of(event, name, now())], head, wait=PATIENCE)
         except Moved:
-            continue  # somebody else delivered something meanwhile
+            continue  # somebody else delivered something at the same moment
         return True
 
 
 def delivered_outcome(
     state: JournalState, which: Call | str, result: Any, key: str | None
 ) -> tuple[Finished, str]:
-    """Make the fact that a call has a result, and the key that it is known by."""
+    """Return the event for a delivered result, and its key."""
     place = find_call(state, which)
     attempts, _ = state.starts.get(place, (1, ""))
     name = f"deliver/{place[0]}-{place[1]}" if key is None else f"deliver/{check_key(key)}"
@@ -168,10 +168,10 @@ def delivered_outcome(
 
 
 def find_call(state: JournalState, which: Call | str) -> decisions.Key:
-    """Find a call by itself, by its idempotency key, or by an id that only one call has.
+    """Return the place of a call, given itself, its idempotency key, or an id that is unique.
 
-    A call that was rewound is known by its idempotency key still: its result counts if the rewind
-    is taken back.
+    A call that was rewound is still found by its idempotency key: its result counts if the rewind
+    is undone. Raises ``UsageError`` if there is no such call, or more than one.
     """
     if isinstance(which, Call):
         if which.key not in state.view.calls and which.key not in state.starts:
@@ -203,25 +203,25 @@ def _is_there(state: JournalState, records: list[JournalRecord], key: str, event
     return True
 
 
-# Where a store writes down what was removed from it, and why.
+# The journal in which a store records the deletions.
 AUDIT = "lockstitch.audit"
 
 
 def is_internal(name: object) -> bool:
-    """Whether a name is of a journal that no listing shows and nobody opens as a session."""
+    """Whether a name belongs to a journal that is not listed and cannot be opened as a session."""
     return name == AUDIT or (isinstance(name, str) and is_inbox(name))
 
 
 def refuse_internal(name: str) -> None:
-    """Raise ``UsageError`` for a name that is not anybody's to give, open or remove."""
+    """Raise ``UsageError`` for a name that users may not create, open or delete."""
     if is_internal(name):
         raise UsageError(f"{name} is where the store keeps records of its own: use another name")
 
 
 def companions(backend: Backend, name: str) -> list[str]:
-    """Return the names of journals that go where a session goes: it is removed or copied with them.
+    """Return the names of the journals that are deleted or copied together with a session.
 
-    Each begins with the name of its session, so that its name in a copy can be made.
+    Each begins with the session's name, so that its name in a copy can be derived.
     """
     sessions = [name, *descendants(backend, name)]
     inboxes = [inbox_of(one) for one in sessions]
@@ -235,7 +235,7 @@ _FEW = 8
 def listing_of(
     order: str, after: Listed | str, tag: str, changed_after: datetime | int | None
 ) -> Listing:
-    """Make sense of what a caller wants to have listed; raises ``UsageError``."""
+    """Return the listing for a caller's arguments; raise ``UsageError`` if they are not valid."""
     if order not in get_args(Order):
         raise UsageError("sessions are listed in the order of 'name' or 'changed'")
     if isinstance(changed_after, datetime):
@@ -261,11 +261,11 @@ def listing_of(
 def list_sessions(
     backend: Backend, listing: Listing, title: str = "", limit: int | None = None
 ) -> Iterator[Listed]:
-    """Return sessions, at most so many, without those that are the store's own."""
+    """Yield at most ``limit`` sessions, without the store's own journals."""
     wanted = title.casefold()
     left = LATEST if limit is None else limit
     while left > 0:
-        # a few more than are wanted, since some may be the store's own
+        # Fetch a few more than needed, since some may be the store's own.
         size = _PAGE if wanted else min(left + _FEW, _PAGE)
         found = list(backend.listed(listing, size))
         for one in found:
@@ -284,9 +284,10 @@ def search_store(
     listing: Listing | None = None,
     advance: Callable[[Listed], object] = lambda _: None,
 ) -> Iterator[Match]:
-    """Find records, those of the sessions first that were changed last.
+    """Yield matching records, beginning with the sessions changed last.
 
-    One record is in memory at a time. What is damaged is passed by, and said in the end.
+    One record is in memory at a time. Damaged sessions are searched as far as possible, and
+    ``Damaged`` is raised at the end.
     """
     words = SearchWords(text)
 
@@ -316,7 +317,7 @@ def search_store(
 def search_session(
     backend: Backend, session: str, words: SearchWords, damaged: list[Damaged]
 ) -> Iterator[Match]:
-    """Find records of one session; what damage hides is added to ``damaged``."""
+    """Yield the matching records of one session; add errors about damage to ``damaged``."""
 
     def payload(name: str) -> bytes:
         try:
@@ -336,5 +337,5 @@ def search_session(
     except Unreadable:
         if backend.head(session) is not None:
             raise
-        return  # it was removed meanwhile
+        return  # it was removed in the meantime
     yield from search.rest()

@@ -1,6 +1,6 @@
-"""Removing sessions, with an audit of what was removed, and rewriting damaged ones.
+"""Delete sessions, record what was deleted, and rewrite damaged sessions.
 
-A damaged session is kept under another name, ``<session>.damaged-1``, as it was found.
+A damaged session is kept as it was found, under the name ``<session>.damaged-1``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TRIES = 1000
 
 
 class Removal(Struct, frozen=True):
-    """A session that is or would be removed: its records, when it changed last, and why."""
+    """A session to delete, or a deleted one: its records, its last change, and the reason."""
 
     session: str
     records: int
@@ -55,9 +55,9 @@ class Removal(Struct, frozen=True):
 
 
 class Audited(Struct, frozen=True, omit_defaults=True):
-    """A session that was removed: how many records it had, when it was changed last, why, by whom.
+    """A deleted session: its number of records, its last change, the reason, and who deleted it.
 
-    ``at`` is when; times are milliseconds since 1970.
+    ``at`` is when it was deleted; times are milliseconds since 1970.
     """
 
     session: str
@@ -69,10 +69,9 @@ class Audited(Struct, frozen=True, omit_defaults=True):
 
 
 def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Audited:
-    """Write a removal down, durably, before it is done: none is ever without its line.
+    """Record a deletion durably before it is done, so that none goes unrecorded.
 
-    One that a crash prevents at the last moment stands here all the same, and once more when it
-    is done.
+    If a crash then prevents the deletion, the record stays, and the next attempt adds another one.
     """
     at, who = now(), by
     if not who:
@@ -93,7 +92,7 @@ def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Aud
 
 
 def read_audit(backend: Backend) -> Iterator[Audited]:
-    """Return all removals that were written down, oldest first."""
+    """Yield all recorded deletions, oldest first."""
     if backend.head(AUDIT) is None:
         return
     for record in backend.read(AUDIT):
@@ -108,7 +107,7 @@ def read_audit(backend: Backend) -> Iterator[Audited]:
 
 
 class Deleted(Struct, frozen=True):
-    """A session that was removed, how many records it had, and what was removed with it."""
+    """A deleted session: how many records it had, and which companions were deleted with it."""
 
     session: str
     records: int
@@ -121,11 +120,11 @@ def delete_session(
     wait: float = 0.0,
     before: Callable[[Lease], object] = lambda _: None,
 ) -> Deleted:
-    """Remove a session, its records, large values that no other session names, and companions.
+    """Delete a session with its records, its companions, and large values that only it uses.
 
-    All leases are taken first, so that nothing is removed if somebody writes any of them. Then
-    ``before`` is called, which may refuse. The session itself goes last: whoever is killed in
-    between finds it there and can do it again.
+    All leases are taken first, so that nothing is deleted if somebody writes one of them. Then
+    ``before`` is called, which may refuse. The session itself is deleted last, so that after a
+    crash it is still there and can be deleted again.
     """
     leases = [backend.acquire(name, wait=wait, create=False)]
     try:
@@ -135,7 +134,7 @@ def delete_session(
             except Damaged:
                 raise
             except Unreadable:
-                pass  # it was removed since it was found
+                pass  # somebody removed it in the meantime
         before(leases[0])
         for lease in reversed(leases):
             backend.delete(lease)
@@ -152,16 +151,16 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Spared(Struct, frozen=True):
-    """A session that was spared from removal, and why."""
+    """A session that a rule applies to, and why it stays."""
 
     session: str
     reason: str
 
 
 class RetentionRule(Struct, frozen=True):
-    """Which sessions go: those changed more than so many seconds ago, and those beyond so many.
+    """Which sessions to delete: those not changed for some seconds, and all but the newest few.
 
-    Of ``tags`` a session must have every one to be looked at.
+    It applies only to sessions that have every one of ``tags``.
     """
 
     older_than: float | None = None
@@ -177,7 +176,7 @@ def rule_of(
     *,
     including_open: bool,
 ) -> RetentionRule:
-    """Make sense of what a caller wants; raises ``UsageError``."""
+    """Return the rule for a caller's arguments; raise ``UsageError`` if they are not valid."""
     if older_than is None and keep is None:
         raise UsageError("say which sessions should be deleted: older_than=, keep=, or both")
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
@@ -195,10 +194,11 @@ def _is_number(value: Any, kind: Any) -> bool:
 def plan_removals(
     backend: Backend, rule: RetentionRule, *, including_held: bool = False
 ) -> Iterator[Removal | Spared]:
-    """Return which sessions go, newest first, and which stay only because they are in use.
+    """Yield the sessions to delete, newest first, and those that stay only because they are in use.
 
-    Nothing is changed. A session without records is as old as itself, and is not counted. Whoever
-    is going to take the lease of each finds out by that whether a holder is still alive.
+    Nothing is changed. A session without records has the age of its creation and does not count
+    towards ``keep``. With ``including_held`` held sessions are planned as well: taking their leases
+    later shows whether the holder is still alive.
     """
     at, number = now(), 0
     tag = rule.tags[0] if rule.tags else ""
@@ -217,7 +217,7 @@ def plan_removals(
 
 
 def _reason(rule: RetentionRule, one: Listed, number: int, at: int) -> str:
-    """Return why a session goes, "" if it does not."""
+    """Return why a session is to be deleted; "" if it is not."""
     age = (at - max(one.changed, one.created if not one.seq else 0)) / 1000
     if rule.older_than is not None and age > rule.older_than:
         seconds = rule.older_than
@@ -230,7 +230,7 @@ def _reason(rule: RetentionRule, one: Listed, number: int, at: int) -> str:
 
 
 def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
-    """Return why a session may still be needed, "" if it is not."""
+    """Return why a session may still be needed; "" if it is not."""
     if rule.including_open:
         return ""
     try:
@@ -247,7 +247,7 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
 
 
 def remove_planned(backend: Backend, removal: Removal, by: str | None = None) -> Removal | Spared:
-    """Remove a session that was planned to go, and write it down; not if it changed since."""
+    """Record and delete a planned session; return why it stays if it has changed since."""
 
     def before(lease: Lease) -> None:
         if lease.head.seq != removal.records:
@@ -270,7 +270,7 @@ def remove_planned(backend: Backend, removal: Removal, by: str | None = None) ->
 def delete_with_reason(
     backend: Backend, name: str, wait: float, reason: str | None, by: str | None = None
 ) -> Deleted:
-    """Remove one session; with a reason it is written down."""
+    """Delete one session; if there is a reason, record the deletion."""
 
     def before(lease: Lease) -> None:
         if reason is not None:
@@ -281,7 +281,7 @@ def delete_with_reason(
 
 
 class Retention(Struct, frozen=True):
-    """The sessions that were or would be removed, and those spared although the rule applies."""
+    """What was deleted, or would be, and which sessions stay although a rule applies to them."""
 
     removed: list[Removal]
     spared: list[Spared]
@@ -295,7 +295,7 @@ def apply_retention(
     by: str | None = None,
     advance: Callable[[Removal | Spared], object] = lambda _: None,
 ) -> Retention:
-    """Remove what a rule is for, or only say what that is."""
+    """Delete the sessions that a rule applies to, or with ``dry_run`` only return them."""
     done = Retention([], [])
     for planned in plan_removals(backend, rule, including_held=not dry_run):
         one = planned
@@ -315,19 +315,19 @@ _ROOM = 16
 
 
 class Exchanged(Struct, frozen=True):
-    """A session that replaced another one, which is now called ``aside``."""
+    """A session that replaced another one, which is now named ``aside``."""
 
     session: str
     aside: str
 
 
 def is_aside(session: str) -> bool:
-    """Whether a session was put aside by a repair, or by taking one back."""
+    """Whether a session was put aside by a repair, or by the undo of one."""
     return bool(_ASIDE.fullmatch(session.rpartition(".")[2]))
 
 
 def read_salvage(backend: Backend, session: str) -> Salvage:
-    """Read everything that can be read of a session, and report the condition of each record."""
+    """Read everything that can be read of a session, with a verdict on each record."""
     remains = backend.remains(session)
     records, notes = judge_remains(remains)
     lost = {
@@ -339,7 +339,7 @@ def read_salvage(backend: Backend, session: str) -> Salvage:
 
 
 def entries_of(backend: Backend, found: Salvage) -> list[JournalEntry]:
-    """Make the entries with which a session is written anew."""
+    """Return the entries to rewrite a session with."""
     names = names_in(readable_records(found.records))
     return rebuild_entries(found, _fetched(backend, names))
 
@@ -353,9 +353,11 @@ def _fetched(backend: Backend, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
-    """Write a session anew, and keep the damaged one beside it, both or none.
+    """Rewrite a damaged session, and keep the damaged one beside it; both or neither.
 
-    Raises ``Held`` if somebody writes it, and ``Moved`` if it went on since it was read.
+    Raises ``Held`` if somebody writes the session, ``Moved`` if it went on since it was read,
+    ``UsageError`` if it is not damaged or may not be rewritten, and ``Damaged`` if the store itself
+    cannot be written.
     """
     session = found.session
     if found.is_whole:
@@ -370,7 +372,7 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     fresh = _named(session, "salvaged")
     entries = entries_of(backend, found)
     try:
-        # Remove what a repair left that did not come to its end.
+        # Remove what an earlier repair left that did not finish.
         with suppress(Unreadable):
             backend.delete(backend.acquire(fresh, create=False))
         backend.add(fresh, entries, NEW)
@@ -386,12 +388,12 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
 
 
 def is_thread(found: Salvage) -> bool:
-    """Whether a session keeps a thread of LangGraph."""
+    """Whether a session holds a thread of LangGraph."""
     return may_be_thread(found.session) and begins_thread(readable_records(found.records))
 
 
 def undo_rewrite(backend: Backend, session: str) -> Exchanged:
-    """Undo the last repair of a session; its later state is kept beside it."""
+    """Undo the last repair of a session; keep the repaired session beside it."""
     last = _last(backend, session, "damaged")
     if not last:
         raise UsageError("it has no repair that could be undone").about(session=session)
@@ -409,7 +411,7 @@ def _free(backend: Backend, session: str, word: str) -> str:
 
 
 def _last(backend: Backend, session: str, word: str) -> int:
-    """Return the highest number of the sessions that were put aside, 0 for none."""
+    """Return the highest number of the sessions put aside with this word, 0 for none."""
     start = f"{_named(session, word)}-"
     numbers = [0]
     for listed in backend.sessions(after=session):

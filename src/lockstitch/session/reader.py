@@ -1,4 +1,4 @@
-"""A session as far as it was read: what it adds up to, and what can be asked of it.
+"""Read a session: the state of its records so far, and the questions that can be asked of it.
 
 A reader never takes the lease and never waits for a writer.
 """
@@ -33,13 +33,13 @@ from lockstitch.session.decisions import (
 from lockstitch.stores.base import Backend
 
 T = TypeVar("T")
-# So many bytes of large values stay in memory.
+# How many bytes of large values are kept in memory.
 _KEPT = 16 * 1024 * 1024
 
 
 @contextmanager
 def advise_repair(backend: Backend, session: str) -> Iterator[None]:
-    """Add to an error about damage what can be done about it."""
+    """Add to a ``Damaged`` error which command repairs the session."""
     try:
         yield
     except Damaged as error:
@@ -54,10 +54,9 @@ LISTENING = 1.0
 
 
 class Note(Struct, frozen=True):
-    """A note: its name, its value, when it was written, and its record's number.
+    """A caller's note: its name and value, when it was written, and the number of its record.
 
-    ``at`` is milliseconds since 1970. ``is_rewound`` says that it was written before a rewind and
-    is no longer in the current line.
+    ``at`` is milliseconds since 1970. ``is_rewound`` says that a rewind has gone back past it.
     """
 
     name: str
@@ -70,10 +69,10 @@ class Note(Struct, frozen=True):
 
 
 class SessionView:
-    """The records of a session that were read, added up; safe to use from several threads.
+    """The state of the records of a session that were read; threads may share it.
 
-    Nothing here waits for a writer. ``asked`` is the last record that a request was made from,
-    and ``spoken`` the dialect of that request.
+    Nothing here waits for a writer. ``asked`` is the last record that a request was made from, and
+    ``spoken`` the dialect of that request.
     """
 
     def __init__(self, backend: Backend, session: str) -> None:
@@ -90,14 +89,14 @@ class SessionView:
         self._askings: dict[int, list[CallRequest]] = {}
 
     def refresh(self) -> list[Fact]:
-        """Read what was added since, and return it."""
+        """Read the records added since the last time; return their facts."""
         with self._looking:
             before = self.state.seq
             self.take(self.backend.read(self.session, self.head))
             return [self.state.facts[seq] for seq in range(before + 1, self.state.seq + 1)]
 
     def take(self, records: Iterable[JournalRecord]) -> None:
-        """Add up records that follow those before; up to a damaged one, if there is one."""
+        """Add the next records to the state; if one is damaged, those before it are added."""
         last: JournalRecord | None = None
         apply = self.state.apply
         with self._looking:
@@ -109,12 +108,12 @@ class SessionView:
                     self.head = Head(last.seq, last.digest, last.epoch)
 
     def look(self, question: Callable[[JournalState], T]) -> T:
-        """Ask something of the state while nothing changes it."""
+        """Return the answer to a question about the state, which does not change meanwhile."""
         with self._looking:
             return question(self.state)
 
     def request(self, dialect: str, *, model: str | None, provider: str | None) -> list[Any]:
-        """Make the messages of a request from what is known now."""
+        """Return the messages of a request made from the current state."""
         with self._looking:
             messages = self._requests.make(
                 self.state.view, dialect, model=model, provider=provider, large=self._large
@@ -129,18 +128,18 @@ class SessionView:
 
     @property
     def instructions(self) -> dict[Role, str]:
-        """What the model reads before the conversation, by role."""
+        """The instructions that the model reads before the conversation, by role."""
         view = self.look(lambda state: state.view)
         return texts_in(view, lambda event: str(value_of(Raw(self.payload(event)))))
 
     @property
     def dialect(self) -> str:
-        """The dialect that the session is led in: the last request's, else the last reply's."""
+        """The dialect of the last request or, if there was none, of the last reply."""
         last = self.look(lambda state: state.view.last_reply)
         return self.spoken or (last.event.dialect if last else "")
 
     def fetched(self, names: list[str]) -> dict[str, bytes]:
-        """Return large values; they never change, so as many as are no burden are kept."""
+        """Return large values; they never change, so some are kept in memory."""
         missing = set(names) - self._blobs.keys()
         found = self.backend.blobs(sorted(missing)) if missing else {}
         values = {name: found.get(name) or self._blobs[name] for name in names}
@@ -149,11 +148,11 @@ class SessionView:
         return values
 
     def payload(self, event: Event) -> bytes:
-        """Return an event's payload, wherever it is kept."""
+        """Return an event's payload, wherever it is stored."""
         return self.fetched([event.blob])[event.blob] if event.blob else bytes(event.payload)
 
     def output(self, call: Call) -> Any:
-        """Return the result of a call, decoded; None as long as there is none."""
+        """Return the decoded output of a call; None while it has no outcome."""
         if not isinstance(call, Call):
             raise UsageError("output takes a call, one of session.calls")
         found = self.look(lambda state: state.view.calls.get(call.key))
@@ -161,7 +160,7 @@ class SessionView:
         return None if outcome is None else value_of(Raw(self.payload(outcome.fact)))
 
     def asking(self, reply: int, index: int) -> CallRequest:
-        """Return what a model asked for in a call."""
+        """Return the tool and the arguments that a call asks for."""
         if reply not in self._askings:
             fact = self.look(lambda state: state.facts.get(reply))
             if fact is None:
@@ -173,14 +172,16 @@ class SessionView:
         return found[index]
 
     def call(self, call: journal.CallState) -> Call:
-        """Return a call as it stands, with its arguments to be read when they are asked for."""
+        """Return a call in its current state; its arguments are read on first access."""
         key = call.reply, call.index
         return call_of(call, lambda: self.asking(*key))
 
     def notes(self, name: str | None, *, rewound: bool) -> list[Note]:
-        """Return the notes of the visible line, oldest first; with ``rewound`` also those off it.
+        """Return the caller's notes on the visible line, oldest first.
 
-        What is large is looked at once, and not kept in memory.
+        With ``rewound`` all of them.
+
+        Large values are not kept in memory.
         """
         with self._looking:
             line = self.state.line(self.state.seq)
@@ -198,7 +199,7 @@ class SessionView:
         return found
 
     def usage(self) -> Usage:
-        """Add up what the replies of a session cost, those that were rewound among them."""
+        """Return the costs of all replies of the session, including those that were rewound."""
         facts = self.look(lambda state: list(state.facts.values()))
         return usage_of(facts, self._payload_once)
 
@@ -207,12 +208,12 @@ class SessionView:
 
 
 class SessionReadMixin:
-    """What can be asked of a session at any moment, without waiting for anything but memory."""
+    """What a session tells from memory: its state, calls, turn and description."""
 
     _view: SessionView
 
     def __repr__(self) -> str:
-        """Name the session and say where it stands; nothing that was said is shown."""
+        """Return the session's name and state, but nothing of what was said."""
         turn = self.turn.state
         return f"<{type(self).__name__} {self.name}: {self.seq} records, turn {turn}>"
 
@@ -223,69 +224,69 @@ class SessionReadMixin:
 
     @property
     def seq(self) -> int:
-        """The number of records, as of the last read."""
+        """The number of records that have been read."""
         return self._view.head.seq
 
     @property
     def title(self) -> str:
-        """The session's title, "" if it has none."""
+        """The title of the session, "" if it has none."""
         return self._view.look(lambda state: about_from(state.described).title)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The session's tags, in order."""
+        """The tags of the session, in order."""
         return self._view.look(lambda state: about_from(state.described).tags)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The session's metadata, as the caller set it."""
+        """The metadata that the caller stored with the session."""
         return self._view.look(lambda state: about_from(state.described).metadata)
 
     @property
     def state(self) -> JournalState:
-        """The state that the journal's events add up to."""
+        """The complete state that the journal adds up to."""
         return self._view.state
 
     @property
     def instructions(self) -> dict[Role, str]:
-        """What the model reads before the conversation: texts by role, system or developer."""
+        """The instructions that the model reads before the conversation, by role."""
         return self._view.instructions
 
     def system(self, dialect: str) -> Any:
-        """Return the instructions that go beside the messages: Anthropic's ``system`` and the like.
+        """Return the instructions as the parameter that Anthropic, Gemini or Bedrock expect.
 
-        None if there are none, or if the dialect has them among its messages.
+        None if there are no instructions, or if the dialect has them among the messages.
         """
         return beside(self._view.instructions, dialect)
 
     @property
     def items(self) -> list[journal.Item]:
-        """The current conversation: what was said, what was replied, and results that came late."""
+        """The visible conversation: what was said, what was replied, and results that came late."""
         return self._view.look(lambda state: list(state.view.items))
 
     @property
     def turn(self) -> Turn:
-        """The last turn: open, waiting, ended or interrupted."""
+        """The last turn, which is open, waiting, ended or interrupted."""
         return self._view.look(lambda state: turn_of(state.view, self._view.call))
 
     @property
     def calls(self) -> list[Call]:
-        """Every call of the conversation."""
+        """All calls of the conversation."""
         return self._view.look(lambda state: [*map(self._view.call, state.view.calls.values())])
 
     @property
     def pending(self) -> list[Call]:
-        """The calls without an outcome that nobody has to act on: open, approved, started."""
+        """The calls without an outcome that wait for nobody: open, approved or started."""
         return [call for call in self.calls if not call.outcome and call.status != "waiting"]
 
     @property
     def waiting(self) -> list[Call]:
-        """The calls that are waiting for approval."""
+        """The calls that wait for approval."""
         return [c for c in self.calls if c.status == "waiting" and not c.is_outside]
 
     @property
     def expected(self) -> list[Call]:
-        """The calls whose results will be delivered from outside."""
+        """The calls whose results somebody else will deliver."""
         return [c for c in self.calls if c.status == "waiting" and c.is_outside]
 
     @property
@@ -295,23 +296,32 @@ class SessionReadMixin:
 
 
 class SessionReads(SessionReadMixin):
-    """What may take a look into the store besides, for programs that can wait for it."""
+    """The questions that may read from the store, for programs that can wait for it."""
 
     def output(self, call: Call) -> Any:
-        """Return the result of a call, decoded; None as long as there is none."""
+        """Return the decoded output of a call; None while it has no outcome."""
         return self._view.output(call)
 
     def notes(self, name: str | None = None, *, rewound: bool = False) -> list[Note]:
-        """Return the notes, or those of one name, oldest first; ``rewound`` ones only if asked."""
+        """Return all notes, or those with a name, oldest first.
+
+        ``rewound`` includes rewound ones.
+        """
         return self._view.notes(name, rewound=rewound)
 
     def usage(self) -> Usage:
-        """Add up what the replies cost, as their providers reported it; see :class:`Usage`."""
+        """Return what the replies cost, as reported by their providers; see :class:`Usage`."""
         return self._view.usage()
 
 
 class Reader(SessionReads):
-    """A session as of the last read; :meth:`refresh` reads what was added since."""
+    """A session open for reading, as of the last read; :meth:`refresh` reads what was added.
+
+    Get one from :meth:`Store.read`. It takes no lease, never waits for a writer and changes
+    nothing, so any number of programs may read a session that another one writes. Reading raises
+    ``Damaged`` if a record is not what was written, and ``Unreadable`` if the session does not
+    exist.
+    """
 
     def __init__(self, backend: Backend, name: str) -> None:
         self._view = SessionView(backend, name)
@@ -319,7 +329,7 @@ class Reader(SessionReads):
             self._view.refresh()
 
     def refresh(self) -> list[Fact]:
-        """Read what was added since, and return it."""
+        """Read the records added since the last time; return their facts."""
         return self._view.refresh()
 
     def request(
@@ -335,7 +345,7 @@ class Reader(SessionReads):
         return self._view.request(name, model=model, provider=provider)
 
     def follow(self, timeout: float | None = None) -> Iterator[Fact]:
-        """Return facts as they are added; ends after ``timeout`` seconds without a new one."""
+        """Yield facts as they are added; stop after ``timeout`` seconds without a new one."""
         while True:
             until = end_of(timeout)
             while (is_longer := self.listen(until)) is None:
@@ -345,10 +355,10 @@ class Reader(SessionReads):
             yield from self.refresh()
 
     def listen(self, until: float | None) -> bool | None:
-        """Wait briefly: True if there are new records, False if the time is up, None if neither.
+        """Wait briefly: return True for new records, False when the time is up, None otherwise.
 
-        It is short, so that Ctrl-C works on every system and a cancelled task does not leave a
-        thread behind for long.
+        The wait is short so that Ctrl-C works on every system, and so that a cancelled task does
+        not leave a thread behind for long.
         """
         seen = self._view
         left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
@@ -358,5 +368,5 @@ class Reader(SessionReads):
 
 
 def end_of(timeout: float | None) -> float | None:
-    """Return the moment at which so many seconds are over."""
+    """Return the time at which a timeout ends; None for no timeout."""
     return None if timeout is None else time.monotonic() + timeout

@@ -1,11 +1,11 @@
-"""What is said and replied, as facts: in one piece, or as it comes in pieces.
+"""Turn messages and replies into events, whole or as they are streamed.
 
-JSON that comes as bytes or text is kept byte for byte. Of an SDK's object the JSON is written that
-its provider sent: only fields that were received, under the names they have on the wire, those
-among them that the SDK does not know. Where a wire format carries bytes (Gemini's signatures and
-inline data, Bedrock's redacted reasoning) its JSON has base64, and so has the event.
+JSON given as bytes or text is kept byte for byte. For an SDK's object, the JSON that its provider
+sent is written: only fields that were received, under their names on the wire, including fields
+that the SDK does not know. Where a wire format carries bytes (Gemini's signatures and inline data,
+Bedrock's redacted reasoning) its JSON has base64, and so has the event.
 
-Of a reply that comes in pieces, what has come is kept, whatever happens to the rest.
+Of a streamed reply, whatever has arrived is kept, even if the rest never comes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _USERS = ("user", "human")
 
 
 def said_payload(content: Any, dialect: str) -> Raw:
-    """Write what the user says as a payload; of a whole message of the user's, its content.
+    """Return the payload of a user's message; of a whole message, that is its content.
 
-    Raises ``UsageError`` for what no message could hold, before anything is written.
+    Raises ``UsageError`` for a value that fits in no message, before anything is written.
     """
     if isinstance(content, str):
         return text_payload(content)
@@ -90,7 +90,7 @@ def said_payload(content: Any, dialect: str) -> Raw:
 
 
 def _role(block: Any) -> Any:
-    """Return who speaks, in a whole message; blocks have no role."""
+    """Return the role of a whole message; a content block has none."""
     if not isinstance(block, dict):
         return None
     is_message = "content" in block and block.get("type") in {"human", "ai", "system", "tool"}
@@ -98,13 +98,13 @@ def _role(block: Any) -> Any:
 
 
 def content_payload(content: Any, dialect: str) -> Raw:
-    """Write content blocks as a payload; raises ``UsageError`` for what is no content at all."""
+    """Return the payload for content blocks; raise ``UsageError`` if the value is not content."""
     profile_named(dialect)
     return json_payload(to_plain(content)[0])
 
 
 def json_payload(value: Any) -> Raw:
-    """Write a plain value as a payload; what UTF-8 cannot say in it is replaced."""
+    """Return the payload for plain data; characters that UTF-8 cannot encode are replaced."""
     try:
         return Raw(msgspec.json.encode(value))
     except UnicodeEncodeError:
@@ -126,12 +126,13 @@ def reply_event(
     model: str | None = None,
     likely: str = "",
 ) -> Replied:
-    """Make the event of a reply: a whole response, or the message in it, complete in either case.
+    """Return the event for a reply, which is a whole response or the message in one.
 
-    ``reply`` is an SDK's object, plain data, or JSON. Without ``dialect`` its class or its shape
-    tells it, and where neither does, it is ``likely``; ``provider`` is by default who serves the
-    dialect, ``model`` what the reply names. Raises ``UsageError`` for what is no reply: a request,
-    an error, somebody else's message.
+    ``reply`` is an SDK's object, plain data, or JSON. If ``dialect`` is not given, it is recognized
+    by the class or shape of the reply, and otherwise assumed to be ``likely``. ``provider``
+    defaults to the usual provider of the dialect, ``model`` to the one named in the reply. Raises
+    ``UsageError`` if the value is not a reply but a request, an error, or a message of somebody
+    else.
     """
     payload, value = _read_reply(reply)
     shaped = dialect_of_class(reply) or dialect_of_response(value)
@@ -147,7 +148,7 @@ def reply_event(
 
 
 def _read_reply(reply: Any) -> tuple[Raw, Any]:
-    """Return the JSON to keep and what it says."""
+    """Return the JSON to store, and its decoded value."""
     if isinstance(reply, (bytes, bytearray, memoryview, str)):
         text = reply if isinstance(reply, str) else bytes(reply)
         try:
@@ -166,7 +167,7 @@ def _read_reply(reply: Any) -> tuple[Raw, Any]:
     try:
         payload = Raw(msgspec.json.encode(value, enc_hook=hook))
     except UnicodeError:
-        # half a character: Python can write it down, and what is kept says so
+        # Python accepts half a surrogate pair; the stored JSON has a replacement for it.
         payload = payload_of(json.dumps(msgspec.to_builtins(value, enc_hook=hook)))
     except _UNWRITABLE:
         raise UsageError(
@@ -176,7 +177,7 @@ def _read_reply(reply: Any) -> tuple[Raw, Any]:
 
 
 def _why_unreadable(text: bytes | str) -> str:
-    """Return why a text is not taken for a reply."""
+    """Return why a text is not accepted as a reply."""
     try:
         plain = text.decode() if isinstance(text, bytes) else text
         json_text.decode(plain, constants=False)
@@ -189,13 +190,13 @@ def _why_unreadable(text: bytes | str) -> str:
 
 
 def _plain_or_text(value: Any) -> Any:
-    """Write what LangChain keeps beside its messages, such as an SDK's object in the metadata."""
+    """Return plain data for what LangChain keeps beside messages, such as an SDK's objects."""
     kind: type = type(value)
     return plain_of(value) if reader_of(kind) is not None else str(value)
 
 
 def _asked(name: str, messages: list[Any]) -> tuple[AskedCall, ...]:
-    """Return the calls that a reply asks for; what UTF-8 cannot say in them is replaced."""
+    """Return the calls that a reply asks for; characters that UTF-8 cannot encode are replaced."""
     calls = calls_in(name, messages)
     return tuple(
         AskedCall(*(text.encode("utf-8", "replace").decode() for text in call)) for call in calls
@@ -203,7 +204,7 @@ def _asked(name: str, messages: list[Any]) -> tuple[AskedCall, ...]:
 
 
 def _dialect_of_reply(dialect: str | None, shaped: str | None, value: Any, likely: str) -> str:
-    """Return the dialect to use; one that was named must be the one that the reply is in."""
+    """Return the dialect of a reply; raise ``UsageError`` if another one was named."""
     messages = value if isinstance(value, list) else [value]
     if dialect is not None:
         named = profile_named(dialect).dialect
@@ -224,7 +225,7 @@ def _dialect_of_reply(dialect: str | None, shaped: str | None, value: Any, likel
 
 
 def _check_reply(name: str, value: Any) -> list[Any]:
-    """Return the messages of a reply; raises ``UsageError`` for what is none."""
+    """Return the messages of a reply; raise ``UsageError`` if it is not one."""
     _refuse_others(value)
     messages = messages_in(name, value)
     dialect = profile_named(name).dialect
@@ -237,7 +238,7 @@ def _check_reply(name: str, value: Any) -> list[Any]:
 
 
 def _refuse_others(value: Any) -> None:
-    """Raise ``UsageError`` for a request, and for an error: neither is part of a conversation."""
+    """Raise ``UsageError`` for a request or an error, which are not part of a conversation."""
     if not isinstance(value, dict):
         return
     if any(isinstance(value.get(key), list) for key in ("messages", "contents", "input")):
@@ -250,7 +251,7 @@ def _refuse_others(value: Any) -> None:
 
 
 def _is_empty_reply(dialect: str, value: Any) -> bool:
-    """Whether this is a reply with nothing in it: models give those too."""
+    """Whether this is a reply without content, which models do give."""
     if dialect_of_response(value) == dialect:
         return True
     if not isinstance(value, dict):
@@ -262,7 +263,7 @@ def _is_empty_reply(dialect: str, value: Any) -> bool:
 
 
 def _model_in(value: Any) -> str:
-    """Return the model that a response names, "" if it names none."""
+    """Return the model that a response names; "" if it names none."""
     fields = value if isinstance(value, dict) else {}
     for key in ("data", "kwargs", "response_metadata"):
         inner = fields.get(key)
@@ -275,10 +276,10 @@ OFTEN = 2.0
 
 
 class StreamRecorder:
-    """A streamed reply on its way into a session; each of these calls may wait for the store.
+    """Records a streamed reply in a session; its methods may wait for the store.
 
-    What had come is written when a block closes and every ``OFTEN`` seconds of text, each time in
-    full, so that the last one stands for all before.
+    The reply so far is written whenever a block ends, and every ``OFTEN`` seconds within a text.
+    Each write contains all of it and so replaces the one before.
     """
 
     def __init__(  # noqa: PLR0913 - options by name
@@ -295,7 +296,8 @@ class StreamRecorder:
         self.is_complete = False
         self.reply: dict[str, Any] | None = None
         self._writer = writer
-        # A session that nobody holds gives its lease back; whoever reads a stream holds it.
+        # A session that nothing refers to releases its lease, so a stream keeps a reference to its
+        # session.
         self._holder = holder
         self._provider, self._model = provider, model
         self._key = key
@@ -311,7 +313,7 @@ class StreamRecorder:
         self._require_no_other()
 
     def begin(self) -> None:
-        """Be the one stream of the session from now on."""
+        """Become the only open stream of the session."""
         self._require_no_other()
         self._after = self._writer.last_request()
         self._writer.streams.append(self)
@@ -321,7 +323,7 @@ class StreamRecorder:
             raise UsageError("a stream of this session is still open: end it first")
 
     def take(self, event: Any) -> bool:
-        """Take the next event; returns whether it is time for :meth:`keep`."""
+        """Process the next event; return whether it is time for :meth:`keep`."""
         if self._gathered is None:
             self._early.append(event)
             self._dialect = dialect_of_event(event)
@@ -335,9 +337,9 @@ class StreamRecorder:
         return self._gathered.blocks_closed > self._closed or self._clock() - self._at >= OFTEN
 
     def keep(self) -> None:
-        """Write what has come so far, if there is anything new in it.
+        """Write the reply so far, if there is anything new in it.
 
-        A store that is busy now is asked again with the next event.
+        If the store is busy, the next event tries again.
         """
         part = self._part()
         if part is not None and self._gathered is not None:
@@ -347,7 +349,7 @@ class StreamRecorder:
                 self._closed, self._at = self._gathered.blocks_closed, self._clock()
 
     def _part(self) -> Partial | None:
-        """Make the fact of what has come so far; None if it says nothing new."""
+        """Return the event for the reply so far; None if there is nothing new in it."""
         if self._gathered is None:
             return None
         gathered, message = self._gathered, self._gathered.closed()
@@ -366,7 +368,7 @@ class StreamRecorder:
         return None if part.payload == self._written else part
 
     def end(self, error: BaseException | None = None, reason: str = "user") -> None:
-        """End it: with the whole reply if it came, else with what came of it and an interrupt."""
+        """End the stream: record the whole reply, or else the part that came and why it ended."""
         if self.has_ended:
             return
         with DeferredSignals():
@@ -379,7 +381,7 @@ class StreamRecorder:
                 self._writer.streams.remove(self)
 
     def leave(self, error: BaseException | None) -> None:
-        """End it where a block is left; an exception that does that is the one to be raised."""
+        """End the stream at the end of its block, but let the block's own exception through."""
         try:
             self.end(error)
         except LockstitchError:
@@ -387,7 +389,7 @@ class StreamRecorder:
                 raise
 
     def _is_recorded(self) -> bool:
-        """Record the reply if it is all there; a failure in the shape of one is none."""
+        """Record the reply if it is complete; return False if it is not, or if it is an error."""
         gathered = self._gathered
         if gathered is None or not gathered.complete:
             return False
@@ -405,7 +407,7 @@ class StreamRecorder:
 
 
 class ReplyStream:
-    """What a stream tells of its reply, on an event loop or not."""
+    """What synchronous and asynchronous streams have in common."""
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
         if source is None or isinstance(source, str | bytes | int | float):
@@ -417,27 +419,29 @@ class ReplyStream:
         self._source = source
 
     def __repr__(self) -> str:
-        """Say whether it has come to its end; nothing that was said is shown."""
+        """Return whether the stream has ended, but nothing of what was said."""
         ended = "ended early" if self._recorder.has_ended else "open"
         return f"<{type(self).__name__}: {'complete' if self.complete else ended}>"
 
     @property
     def complete(self) -> bool:
-        """Whether the reply is complete and was recorded."""
+        """Whether the reply arrived in full and was recorded."""
         return self._recorder.is_complete
 
     @property
     def reply(self) -> dict[str, Any] | None:
-        """The reply as it would look without streaming, once it is complete."""
+        """The reply as one response, once it is complete."""
         return self._recorder.reply
 
 
 class Stream(ReplyStream):
-    """A streamed reply in a ``with`` block: iterate it as you would the stream itself.
+    """A streamed reply in a ``with`` block: iterate over it as over the SDK's stream.
 
-    If the block is left before the end of the stream, by ``break``, an exception or Ctrl-C, what
-    had arrived is kept and the turn is interrupted; otherwise the complete reply is recorded.
-    ``complete`` says which.
+    A reply that arrives in full is recorded as a whole, and :attr:`complete` is true. If the block
+    is left earlier, the part that has arrived is kept, and its calls are not run: ``break`` and
+    Ctrl-C also interrupt the turn, while after an exception, or if the provider cuts the stream,
+    the turn stays open and the model can be asked again. Parts are stored as they arrive, so a
+    crash keeps all but the last moments.
     """
 
     def __init__(self, recorder: StreamRecorder, source: Any) -> None:
@@ -457,11 +461,11 @@ class Stream(ReplyStream):
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """Return its events."""
+        """Return the stream itself."""
         return self
 
     def __next__(self) -> Any:
-        """Return the next event, after what it adds is kept."""
+        """Return the next event of the source, after storing what it adds."""
         if self._events is None:
             raise UsageError("a stream is read inside its with block")
         try:
@@ -475,13 +479,13 @@ class Stream(ReplyStream):
         return event
 
     def finish(self) -> Stream:
-        """Read the rest of the stream."""
+        """Read the rest of the stream, and return the stream."""
         for _ in self:
             pass
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """End the reply, and close the stream."""
+        """End the reply, and close the source."""
         try:
             self._recorder.leave(error)
         finally:
@@ -495,5 +499,5 @@ class Stream(ReplyStream):
 
 
 def stream_in(source: Any) -> Any:
-    """Return the stream in what a client gave: botocore hands it over in a response."""
+    """Return the stream in a client's response: botocore returns it inside a dict."""
     return source["stream"] if isinstance(source, dict) and "stream" in source else source

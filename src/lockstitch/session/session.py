@@ -1,7 +1,7 @@
-"""A session, open for writing: the lease is held, and what a crash left open was concluded.
+"""A session that is open for writing: it holds the lease, and has recovered from the last crash.
 
-What is decided is in ``decisions``, what is written goes through ``writing``. Calls may wait for
-the store, so a session on an event loop (``async_session``) has them run beside the loop.
+``decisions`` decides which events to add, and ``writing`` adds them. Methods may wait for the
+store, so a session on an event loop (``async_session``) runs them in threads.
 """
 
 from __future__ import annotations
@@ -72,15 +72,25 @@ from lockstitch.session.writing import DeferredSignals, Inbox, SessionWriter, na
 from lockstitch.stores.base import Backend
 
 MOMENT = 0.25
-# How long one look for what others delivered lasts, so that an approval is seen soon, too.
+# How long one wait for deliveries lasts; short, so that an approval is noticed soon, too.
 LISTENING = 0.25
 
 
 class Session(SessionReads):
-    """One conversation, open for writing; threads may share it.
+    """One conversation, open for writing. Get one from :meth:`Store.session`.
 
-    When a method returns, what you passed to it is durable. Use it as a context manager: at its end
-    an open turn is left for later, or interrupted if an exception passes through.
+    It has a single writer at a time, and any number of threads may share that writer. When a method
+    returns, what it was given is durable: it survives a kill of the process and a power failure.
+
+    Use it as a context manager. At the end of the block the lease is released, and a turn that is
+    still open stays open for the next run. An ordinary exception or an exit leaves the turn open as
+    well; Ctrl-C, or cancelling the task, interrupts it. After a crash, open the session again:
+    calls that were running get the outcome ``unknown``, and :attr:`recovered` lists them.
+
+    Every method that writes raises ``Closed`` after the session was closed, ``Fenced`` if another
+    writer has taken the session over, ``Unsure`` if a write failed with an unknown outcome, and
+    ``Busy`` if the store was busy for too long. After ``Busy`` nothing was written and you can try
+    again. After ``Fenced`` or ``Unsure`` nothing more can be written: open the session again.
     """
 
     def __init__(
@@ -102,7 +112,10 @@ class Session(SessionReads):
             self._writer.add(Noted(name=decisions.CHILD, payload=json_payload(parent)))
 
     def _is_opened(self, backend: Backend, name: str, until: float, *, create: bool) -> bool:
-        """Try for a moment; Ctrl-C comes through between two tries, never with a lease in hand."""
+        """Try for a moment to open the session.
+
+        Ctrl-C takes effect between tries, never with a lease.
+        """
         left = until - time.monotonic()
         with DeferredSignals(), advise_repair(backend, name):
             try:
@@ -149,19 +162,22 @@ class Session(SessionReads):
 
     @property
     def recovered(self) -> Recovered:
-        """What the last writer left when it died; empty, and false, after a clean end."""
+        """What the last writer left when it crashed; false if it ended properly."""
         return self._recovered
 
     def say(self, content: Any, *, dialect: str = "", key: str | None = None) -> Turn:
-        """Say something as the user: a string, or content blocks in the form of ``dialect``.
+        """Add a message of the user: a text, or content blocks in the format of ``dialect``.
 
-        With the same ``key`` it is added once, however often you call this. You may call this while
-        tools run: in the request, the message comes after their results.
+        With the same ``key`` the message is added once, however often this is called. Without a
+        key, a program that was started again may repeat the messages of the open turn: those that
+        are equal and in the same order are not added again. You may call this while tools run; in a
+        request the message then comes after their results. Raises ``UsageError`` if the content
+        fits in no message, or if the key was used for something else.
         """
         said = Said(payload=said_payload(content, dialect), dialect=dialect)
         if key is None:
-            # The same program, started again without a key, repeats the words of the turn that is
-            # still open, in their order; with the first other words it has gone on.
+            # A program that is started again without keys repeats the messages of the open turn in
+            # order. The first message that differs shows that it has gone on.
             before, self._said_before = self._said_before, []
             is_open = self._writer.look(lambda state: bool(state.view.turn))
             if before and is_open and as_stored(said) == before[0]:
@@ -171,12 +187,12 @@ class Session(SessionReads):
         return self.turn
 
     def instruct(self, text: str, *, role: Role = "system") -> None:
-        """Give the model instructions before the conversation, as system or developer.
+        """Set the instructions that the model reads before the conversation.
 
-        From now on it replaces the earlier instructions of the same role. Repeating the same
-        instructions changes nothing, so a program may do it at every start. Where the dialect has a
-        place for it among the messages, ``request`` puts it first; otherwise :meth:`system` returns
-        it.
+        They replace earlier instructions of the same role, system or developer. Setting the same
+        text again changes nothing, so a program may do it at every start. If the dialect has a
+        place for instructions among the messages, :meth:`request` puts them first; otherwise
+        :meth:`system` returns them.
         """
         if role not in ROLES or not isinstance(text, str):
             raise UsageError("instructions must be a text from the system or the developer")
@@ -192,10 +208,11 @@ class Session(SessionReads):
         model: str | None = None,
         key: str | None = None,
     ) -> Turn:
-        """Record a model's reply: an SDK's response object, its dict, or its raw JSON.
+        """Add a model's reply: an SDK's response object, its dict, or its JSON as received.
 
         Returns the turn with the calls that the reply asks for; a reply without calls ends the
-        turn.
+        turn. ``dialect`` is recognized if it is not given. With the same ``key`` the reply is added
+        once. Raises ``UsageError`` if the value is not a reply, such as a request or an error.
         """
         likely = self._writer.dialect
         event = reply_event(reply, dialect, provider=provider, model=model, likely=likely)
@@ -212,9 +229,11 @@ class Session(SessionReads):
         model: str | None = None,
         key: str | None = None,
     ) -> Stream:
-        """Record a reply as it arrives: ``with session.stream(client.messages.stream(…)) as s``.
+        """Record a reply while it arrives: ``with session.stream(client.messages.stream(…)) as s``.
 
-        ``source`` is an SDK's stream, its context manager, or any iterator of its events.
+        ``source`` is an SDK's stream, the context manager of one, or any iterator of its events.
+        Parts of the reply are stored as they arrive, so a crash loses at most the last moments of
+        it. Raises ``UsageError`` if another stream of this session is open.
         """
         recorder = StreamRecorder(
             self._writer, self, dialect, provider=provider, model=model, key=key
@@ -232,13 +251,17 @@ class Session(SessionReads):
         summarize: Summarize | None = None,
         **options: Unpack[CompactOptions],
     ) -> list[Any]:
-        """Return the messages to send now, valid in ``dialect`` at every moment.
+        """Return the messages to send now; they are valid in ``dialect`` at any moment.
 
-        A call that is running, is waiting or never started is answered only in the request, so that
-        the model knows its state. ``provider`` and ``model`` name who is asked, if that has
-        changed. Over ``budget`` tokens the session is compacted first, as :meth:`compact` does with
-        the same ``summarize`` and the same options, and never longer than ``deadline`` seconds. If
-        nothing can meet the budget, the shortest possible request is returned.
+        A call that is running, waiting or never started is answered in the request only, with a
+        text that tells the model its state; in the session it stays open. ``provider`` and
+        ``model`` name the receiver if it is not the one that replied last. Raises ``Unreadable`` if
+        no valid request can be made.
+
+        If the request exceeds ``budget`` tokens, the session is compacted first, as by
+        :meth:`compact` with the same ``summarize`` and options, which takes no longer than
+        ``deadline`` seconds. If no compaction can meet the budget, the shortest possible request is
+        returned.
         """
         name = f"{dialect}:{profile}" if profile else dialect
         settings = compact_settings(budget, dialect, options)
@@ -279,12 +302,18 @@ class Session(SessionReads):
         abort: Abort | None = None,
         max_parallel: int | None = None,
     ) -> list[Call]:
-        """Run what the model asked for, in parallel threads; returns the calls with their outcomes.
+        """Run the calls of the last reply in parallel threads; return them with their outcomes.
 
-        Runs the calls of the last reply that never started, and every approved call. Each start is
-        durable before its tool runs, each outcome as soon as it exists. ``timeout`` is in seconds
-        per call; ``approve``, true or a function of the call, makes calls wait for approval
-        instead; setting ``abort`` interrupts the turn, as Ctrl-C does.
+        These are the calls that never started, calls with an unknown outcome if their tool is
+        ``repeatable``, and every approved call. Each start is durable before its tool runs, and
+        each outcome as soon as it exists, so a crash never makes a tool run twice that is not
+        repeatable. An exception in a tool becomes a failed result.
+
+        ``timeout`` is in seconds for each call; a tool that exceeds it keeps its thread, and its
+        result is still recorded if it comes. ``approve``, true or a function of the call, makes
+        calls wait for approval instead of running. Setting ``abort`` interrupts the turn, as Ctrl-C
+        does. At most ``max_parallel`` tools run at once. Raises ``UsageError`` if a tool is async
+        or not callable.
         """
         run = self._tool_run(tools, timeout, max_parallel, can_await=False)
         for candidate, answer in run.questions(approve):
@@ -316,7 +345,7 @@ class Session(SessionReads):
         *,
         can_await: bool,
     ) -> ToolRun:
-        """Look at the calls that could run now, those among them that others delivered for."""
+        """Return a run of the calls that can run now, after taking over what others delivered."""
         box = read_tools(tools, can_await=can_await)
         seconds = None if timeout is None else check_timeout(timeout)
         self._inbox.take_over()
@@ -333,7 +362,7 @@ class Session(SessionReads):
 
     @property
     def _children(self) -> list[Session]:
-        """The sessions of sub-agents that calls which run now hold open in this process."""
+        """The sessions of sub-agents that running calls have open in this process."""
         backend = id(self._writer.backend)
         found = [_OPEN.get((backend, Parent(self.name, *call).child)) for call in self._live()]
         return [child for child in found if child is not None]
@@ -343,13 +372,13 @@ class Session(SessionReads):
             child.interrupt(reason)
 
     def _leave_children(self, calls: list[decisions.Key]) -> None:
-        """End what sub-agents were doing for calls that nobody is going to run again."""
+        """Interrupt the sub-agents of calls that will not run again."""
         backend = self._writer.backend
         for call in calls:
             name = Parent(self.name, *call).child
             if backend.head(name) is None:
                 continue
-            with suppress(Held):  # somebody leads it still
+            with suppress(Held):  # another writer still has it open
                 child = Session(backend, name, create=False)
                 if child.turn.state in ("open", "waiting"):
                     child._leave_children([c.key for c in child.calls])
@@ -357,16 +386,20 @@ class Session(SessionReads):
                 child.close()
 
     def interrupt(self, reason: str = "user") -> Turn:
-        """End the turn now: every call that is not waiting gets an outcome at once."""
+        """End the turn now: every call that waits for nobody gets an outcome at once.
+
+        A running call becomes ``cancelled`` and its tool's abort signal is set; one that has not
+        started becomes ``not-started``. A real result that comes later still counts.
+        """
         self._interrupt_children(reason)
         self._writer.decide(lambda state: decisions.interrupt(state, reason, self._live()))
         self._stop()
         return self.turn
 
     def resume(self) -> Turn:
-        """Continue the interrupted turn without a new message; if there is none, change nothing.
+        """Continue the interrupted turn without a new message; do nothing if none was interrupted.
 
-        The outcomes of its calls stay as they are: the model is asked what to do.
+        The outcomes of its calls stay as they are, and the model decides what to do next.
         """
         self._writer.decide(decisions.resume)
         return self.turn
@@ -379,11 +412,18 @@ class Session(SessionReads):
             one.stop()
 
     def approve(self, call: Call | str) -> Call:
-        """Let a waiting call run at the next ``run_tools``; pass the call or an id only it has."""
+        """Allow a waiting call to run with the next :meth:`run_tools`.
+
+        ``call`` is the call itself, or an id that no other waiting call has. Raises ``UsageError``
+        if the call does not wait for approval. Approving a call twice changes nothing.
+        """
         return self._answer(call, None, allow=True)
 
     def deny(self, call: Call | str, reason: str | None = None) -> Call:
-        """Refuse a waiting call; the model is told, with the reason."""
+        """Refuse a waiting call; its result tells the model so, with the reason.
+
+        ``call`` is given as in :meth:`approve`. Raises ``UsageError`` if the call does not wait.
+        """
         return self._answer(call, reason, allow=False)
 
     def _answer(self, which: Call | str, reason: str | None, *, allow: bool) -> Call:
@@ -398,20 +438,20 @@ class Session(SessionReads):
         return self._writer.look(lambda state: self._writer.call(state.view.calls[found[0]]))
 
     def deliver(self, call: Call | str, result: Any, *, key: str | None = None) -> Turn:
-        """Deliver a call's result from outside: a value, ``Result`` or exception.
+        """Add the result of a call that came from elsewhere: a value, ``Result`` or exception.
 
-        Pass the call itself, its ``effect``, or an id that no other call has. The same ``key``
-        again changes nothing. ``store.deliver`` and ``store.async_deliver`` do the same without
-        holding the session.
+        ``call`` is the call itself, its ``effect``, or an id that no other call has. With the same
+        ``key`` the result is added once. A process that does not hold the session uses
+        :meth:`Store.deliver`. Raises ``UsageError`` if no such call is found.
         """
         event, name = self._writer.look(lambda state: delivered_outcome(state, call, result, key))
         self._writer.add(event, key=name)
         return self.turn
 
     def wait(self, timeout: float | None = None) -> Turn:
-        """Wait while everything left is waiting for a result from outside or an approval.
+        """Wait while the turn needs nothing but approvals, or results that others deliver.
 
-        Returns the turn as soon as there is something to do, and after ``timeout`` seconds.
+        Return the turn as soon as there is something to do, or after ``timeout`` seconds.
         """
         until = end_of(timeout)
         while (turn := self._listen(until)) is None:
@@ -419,7 +459,7 @@ class Session(SessionReads):
         return turn
 
     def _listen(self, until: float | None) -> Turn | None:
-        """Wait for a short stretch; returns the turn once it does not wait, or the time is up."""
+        """Wait for a moment; return the turn if it no longer waits or if the time is up."""
         self._inbox.take_over()
         left = LISTENING if until is None else min(until - time.monotonic(), LISTENING)
         turn = self.turn
@@ -429,7 +469,10 @@ class Session(SessionReads):
         return None
 
     def note(self, name: str, value: Any = None, *, key: str | None = None) -> int:
-        """Store a note that no model sees; returns the record's number."""
+        """Store a value that no model sees; return the number of its record.
+
+        With the same ``key`` it is stored once. Raises ``UsageError`` for a name that is reserved.
+        """
         if not name or name in decisions.RESERVED:
             raise UsageError(f"a note needs a name, other than {' and '.join(decisions.RESERVED)}")
         event = Noted(name=name, payload=json_payload(value))
@@ -442,10 +485,10 @@ class Session(SessionReads):
         tags: Iterable[str] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> About:
-        """Set title, tags and metadata; whatever you leave out stays as it is.
+        """Set the session's title, tags and metadata; an argument that is None changes nothing.
 
-        ``title`` is one line; ``tags`` and ``metadata`` replace all earlier ones; "", [] and {}
-        remove them. A listing shows them without opening the session, and a rewind does not undo
+        ``title`` is one line. ``tags`` and ``metadata`` replace all earlier ones. Pass "", [] or {}
+        to remove them. A listing shows them without opening the session, and a rewind does not undo
         them.
         """
         checked = None if tags is None else check_tags(tags)
@@ -453,26 +496,31 @@ class Session(SessionReads):
         return self._writer.look(lambda state: about_from(state.described))
 
     def checkpoint(self, label: str) -> int:
-        """Add a checkpoint here, to go back to; returns the record's number."""
+        """Give this place a label, to go back to it later; return the number of its record."""
         if not label:
             raise UsageError("a checkpoint needs a label")
         return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
-        """Continue from an earlier point: a checkpoint, its label, or a record's number.
+        """Go back to an earlier place: a checkpoint, its label, or the number of a record.
 
-        Nothing is deleted, and :meth:`undo_rewind` undoes it.
+        Nothing is deleted, and :meth:`undo_rewind` undoes it. Tools that are running get their
+        abort signal if the rewind removed their calls. Raises ``UsageError`` if there is no such
+        place.
         """
         return self._rewind(
             lambda state: [Rewound(to=decisions.find_place(state, to), reason=reason)]
         )
 
     def undo_rewind(self) -> Turn:
-        """Undo the last rewind."""
+        """Undo the last rewind; raise ``UsageError`` if there was none."""
         return self._rewind(decisions.undo_rewind)
 
     def revert_interrupted(self) -> Turn:
-        """Go back to before the message that began the interrupted turn."""
+        """Go back to just before the message that began the interrupted turn.
+
+        Raises ``UsageError`` if the last turn was not interrupted, or if something was said since.
+        """
         return self._rewind(decisions.revert_interrupted)
 
     def _rewind(self, decide: Callable[[JournalState], Sequence[Event]]) -> Turn:
@@ -493,20 +541,20 @@ class Session(SessionReads):
         dialect: str | None = None,
         **options: Unpack[CompactOptions],
     ) -> Compaction:
-        """Shorten what is sent, so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
+        """Shorten what is sent so that it fits ``budget`` tokens, and ``most_bytes`` bytes.
 
-        Old results are shortened first; if that is not enough, ``summarize``, a function from a
-        prompt to a text, summarizes the beginning; without one, or if it fails, a digest of what
-        was said and done is used. The session can be used meanwhile. Nothing is deleted:
-        :meth:`uncompact` undoes it. Raises ``Unmet`` if the budget cannot be met, and ``Moved``
-        if the session was rewound or compacted meanwhile; either way the session is as before.
+        Old results are shortened first. If that is not enough, ``summarize``, a function from a
+        prompt to a text, summarizes the beginning. Without it, or if it fails, a digest of what was
+        said and done is used instead. The session can be used meanwhile, and a crash leaves it as
+        it was. Nothing is deleted: :meth:`uncompact` undoes it. Raises ``Unmet`` if the budget
+        cannot be met, and ``Moved`` if the session was rewound or compacted meanwhile; both leave
+        the session as it was.
 
-        A ``summarize`` that failed is not called for a while, longer each time, and a digest is
-        used at once; ``unasked`` of the returned value says so. ``deadline`` is the total number of
-        seconds for ``summarize`` (60), ``call_timeout`` the number for each call, ``counter``
-        counts tokens, ``window`` is how many tokens ``summarize`` accepts at once, ``on_progress``
-        is called with the progress, and ``ignore_pause`` calls ``summarize`` even if it failed
-        before.
+        After a failure ``summarize`` is not called for a while, which grows with each failure, and
+        the digest is used at once; ``unasked`` of the result then says so. ``ignore_pause`` calls
+        it all the same. ``deadline`` limits the seconds for all questions together (60),
+        ``call_timeout`` those for each. ``counter`` counts tokens, ``window`` is how many tokens
+        ``summarize`` accepts at once, and ``on_progress`` is called with the progress.
         """
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
         return drive(self._compact_actions(summarize, settings), perform)
@@ -521,11 +569,11 @@ class Session(SessionReads):
         return done
 
     def uncompact(self) -> None:
-        """Undo every compaction: the whole conversation is sent again."""
+        """Undo every compaction, so that the whole conversation is sent again."""
         self._writer.add(Compacted())
 
     def _is_over(self, settings: CompactSettings, messages: list[Any]) -> bool:
-        """Whether a request is over a budget, and this a moment to compact."""
+        """Whether a request exceeds the budget and no call is running or about to."""
 
         def asked(state: JournalState) -> bool:
             blobs = self._writer.fetched(wanted_blobs(state.view))
@@ -534,7 +582,7 @@ class Session(SessionReads):
         return self._writer.look(asked)
 
     def _long_children(self, settings: CompactSettings) -> list[Session]:
-        """Return the sessions of sub-agents that are over a budget, too."""
+        """Return the sessions of running sub-agents that exceed the budget, too."""
 
         def is_long(child: Session) -> bool:
             dialect = settings.dialect or child._view.dialect or ANTHROPIC
@@ -544,11 +592,14 @@ class Session(SessionReads):
         return list(filter(is_long, self._children))
 
     def close(self) -> None:
-        """Release the session; an open turn is left for later. May be called twice."""
+        """Release the session; an open turn stays open. May be called more than once."""
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        """Leave: on purpose, or because of an exception, which breaks the turn off."""
+        """Release the session.
+
+        ``error`` is the exception that ends it, which may interrupt the turn.
+        """
         with DeferredSignals():
             try:
                 if self._writer.is_writable:
@@ -559,11 +610,11 @@ class Session(SessionReads):
                         reason = reason_of(error) if error else "closed"
                         self._writer.decide(lambda s: decisions.break_off(s, reason, live))
                     else:
-                        # a courtesy to whoever opens it next: nothing is lost without it
+                        # not required, but the next writer then knows that nothing crashed
                         with suppress(LockstitchError):
                             self._writer.decide(decisions.pause)
             except LockstitchError:
-                # What could not be written is concluded by whoever opens the session next.
+                # What could not be written is recovered by the next writer of the session.
                 if error is None:
                     raise
             finally:
@@ -575,16 +626,16 @@ class Session(SessionReads):
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Release the session, whatever happened."""
+        """Release the session, whatever happened in the block."""
         self._close(error)
 
 
-# The sessions that are open in this process, so that a parent finds its children.
+# The sessions that are open in this process, so that a parent can find its children.
 _OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValueDictionary()
 
 
 def check_wait(seconds: object) -> float:
-    """Return a number of seconds to wait if it is one."""
+    """Return a number of seconds to wait; raise ``UsageError`` if it is not a number."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise UsageError("wait must be a number of seconds")
     return seconds

@@ -53,10 +53,13 @@ def _anyio() -> Iterator[None]:
 
 
 class Store:
-    """Sessions by name, for all threads of a program: one writer each, any number of readers.
+    """A store of sessions, as returned by :func:`lockstitch.open`; threads may share it.
 
-    If another writer has a session, you can wait (``wait=seconds``), read it (:meth:`read`), or go
-    on in a copy (:meth:`fork`).
+    Each session has one writer at a time and any number of readers. If another writer holds a
+    session, you can wait for it (``wait=seconds``), read it (:meth:`read`), or continue in a copy
+    (:meth:`fork`). A crash at any moment leaves a store that can be opened again, with every
+    acknowledged write in it. Methods raise ``Closed`` after :meth:`close`, and ``Damaged`` if the
+    store holds other bytes than were written.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -64,14 +67,15 @@ class Store:
 
     @property
     def url(self) -> str:
-        """The address, without a password."""
+        """The address of the store, without a password."""
         return self._backend.url
 
     def session(self, name: str, *, wait: float = 0.0, create: bool = True) -> Session:
-        """Open a session for writing; calls that a crash left open get an outcome.
+        """Open a session for writing, and recover what a crash left open.
 
-        Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and, without
-        ``create``, ``Unreadable`` if it does not exist.
+        It is created if it does not exist. Raises ``Held`` if another writer holds it for longer
+        than ``wait`` seconds, and ``Unreadable`` if ``create`` is false and there is no such
+        session.
         """
         refuse_internal(name)
         return Session(self._backend, name, wait=wait, create=create)
@@ -79,8 +83,8 @@ class Store:
     def async_session(self, name: str, *, wait: float = 0.0, create: bool = True) -> Opening:
         """Open a session from asyncio or trio: ``async with store.async_session(…) as session``.
 
-        Or ``session = await store.async_session(…)`` and ``await session.close()``. Needs the
-        extra ``async``.
+        Without a block, use ``session = await store.async_session(…)`` and ``await
+        session.close()``. Needs the extra ``async``. Raises what :meth:`session` raises.
         """
         with _anyio():
             from lockstitch.session.async_session import Opening  # noqa: PLC0415 - anyio is an extra
@@ -90,9 +94,9 @@ class Store:
     def child(self, call: CurrentCall, *, wait: float = 0.0) -> Session:
         """Open the session that belongs to a call: ``store.child(lockstitch.current_call())``.
 
-        This is for a tool that is itself an agent. Its name is the parent's plus the place of the
-        call, so if the tool runs again after a crash, it continues in the same session (declare it
-        ``repeatable``).
+        Use it in a tool that is itself an agent. The name of the child contains the name of the
+        parent and the place of the call, so a tool that runs again after a crash continues the same
+        session; declare such a tool ``repeatable``.
         """
         parent = Parent(call.session, *call.key)
         return Session(self._backend, parent.child, wait=wait, parent=parent)
@@ -105,22 +109,29 @@ class Store:
         return Opening(self._backend, parent.child, wait=wait, create=True, parent=parent)
 
     def read(self, name: str) -> Reader:
-        """Open a session for reading, whoever writes it; raises ``Unreadable`` if missing."""
+        """Open a session for reading; this never waits for a writer.
+
+        Raises ``Unreadable`` if there is no such session.
+        """
         refuse_internal(name)
         return Reader(self._backend, name)
 
     async def async_read(self, name: str) -> AsyncReader:
-        """Open a session for reading only, from asyncio or trio; needs the extra ``async``."""
+        """Open a session for reading, as :meth:`read` does, from asyncio or trio.
+
+        Needs the extra ``async``.
+        """
         with _anyio():
             from lockstitch.session.async_session import open_reader  # noqa: PLC0415 - anyio is an extra
         refuse_internal(name)
         return await open_reader(self._backend, name)
 
     def fork(self, name: str, new_name: str, at: Checkpoint | str | int | None = None) -> Head:
-        """Copy a session up to some point into a new one; returns the number of its last record.
+        """Copy the beginning of a session into a new one; return the end of the new session.
 
-        ``at`` is a checkpoint, its label or a record's number; the default is the end. The old
-        session may be in use. Repeating the same fork changes nothing.
+        ``at`` is a checkpoint, its label or the number of a record; by default everything is
+        copied. The old session may be written meanwhile. Repeating a fork, also after a crash,
+        changes nothing. Raises ``Held`` if the new name belongs to any other session.
         """
         for one in (name, new_name):
             refuse_internal(one)
@@ -129,50 +140,52 @@ class Store:
     def import_messages(
         self, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
     ) -> Taken:
-        """Create a session from a message list of any framework, or from a request body.
+        """Create a session from a message list of any framework, or from the body of a request.
 
-        Whatever is broken is healed, as by :func:`lockstitch.heal`, and the first record, a note
-        called ``imported``, keeps the original list. Calls at the end without a result are
-        left open with an unknown outcome. Repeating the same import changes nothing; raises
-        ``Held`` if a different session has that name.
+        A broken list is healed, as by :func:`lockstitch.heal`, and the first record, a note named
+        ``imported``, then keeps the original list. Calls at the end that have no result get the
+        outcome ``unknown``. Importing the same list again changes nothing. Raises ``UsageError`` if
+        the list cannot be made valid, and ``Held`` if the name belongs to another session.
         """
         return import_messages(self._backend, name, messages, dialect, system)
 
     def deliver(
         self, session: str, call: Call | str, result: Any, *, key: str | None = None
     ) -> bool:
-        """Deliver a result from outside, whoever holds the session; returns whether it is new.
+        """Deliver the result of a call, whoever holds the session; return whether it is new.
 
-        ``call`` is the tool's ``current_call().effect``, the call itself, or an id that no other
-        call of the session has; ``result`` is a value, a ``Result`` or an exception. Delivering the
-        same result again, by its ``key`` or else by the call, changes nothing. A session that is
-        waiting for it wakes up; one that is not open finds it when it is opened.
+        ``call`` is the ``current_call().effect`` that the tool received, the call itself, or an id
+        that no other call of the session has. ``result`` is a value, ``Result`` or an exception. A
+        result is delivered once for each ``key``, or without one once for each call. The result is
+        durable when this returns: a session that waits for it wakes up, and any other has it the
+        next time it is opened. Raises ``UsageError`` if there is no such call.
         """
         return deliver(self._backend, session, call, result, key=key)
 
     async def async_deliver(
         self, session: str, call: Call | str, result: Any, *, key: str | None = None
     ) -> bool:
-        """Deliver a result as :meth:`deliver` does, from asyncio or trio."""
+        """Deliver the result of a call, as :meth:`deliver` does, from asyncio or trio."""
         with _anyio():
             from lockstitch.session.async_session import run_to_end  # noqa: PLC0415 - anyio is an extra
         return await run_to_end(lambda: self.deliver(session, call, result, key=key), insist=True)
 
     def copy(self, name: str, to: Store, new_name: str | None = None) -> Copy:
-        """Copy a session unchanged into another store: records, large values, title and tags.
+        """Copy a session into another store, with its keys, times, large values and description.
 
-        It is copied completely or not at all, and verified; repeating the copy changes nothing,
-        even if the copy was continued since. The session may be in use. Raises ``Held`` if the
+        The copy is verified, and is there completely or not at all. Repeating it changes nothing,
+        even if the copy went on since. The session may be written meanwhile. Raises ``Held`` if the
         other store has a different session of that name.
         """
         return copy_session(self._backend, name, to._backend, new_name)
 
     def delete(self, name: str, *, wait: float = 0.0, reason: str | None = None) -> Deleted:
-        """Delete a session for good: its records, and large values that no other session uses.
+        """Delete a session: its records, and the large values that no other session uses.
 
-        Raises ``Held`` if another writer has it for longer than ``wait`` seconds, and
-        ``Unreadable`` if it does not exist. :meth:`vacuum` erases what the files may still hold of
-        it. With a ``reason`` its name stays in the store's :meth:`audit`.
+        This cannot be undone. With a ``reason`` the deletion is listed in :meth:`audit`.
+        :meth:`vacuum` clears what the files may still contain. Raises ``Held`` if another writer
+        holds the session for longer than ``wait`` seconds, and ``Unreadable`` if there is no such
+        session.
         """
         refuse_internal(name)
         return delete_with_reason(self._backend, name, check_wait(wait), reason)
@@ -187,13 +200,13 @@ class Store:
         dry_run: bool = False,
         by: str | None = None,
     ) -> Retention:
-        """Delete sessions not changed for that long, and all but the ``keep`` that changed last.
+        """Delete the sessions that are too old, or that are not among the ``keep`` changed last.
 
-        Either rule is enough for a session to be deleted; with ``tags``, only sessions that have
-        all of them are considered. A session that a program holds stays, and so does one whose turn
-        is open or waiting, unless ``including_open`` is true. Everything that is removed is written
-        down first, see :meth:`audit`; ``by`` is who did it, if not this user and process. With
-        ``dry_run`` nothing is deleted; the plan is returned.
+        ``older_than`` is the time since the last change. A session is deleted if either rule
+        applies and it has every one of ``tags``. A session that somebody holds stays, and so does
+        one whose turn is open or waiting, unless ``including_open`` is true. Each deletion is
+        recorded before it is done, see :meth:`audit`; ``by`` says who did it, by default this user
+        and process. With ``dry_run`` nothing is deleted, and the result says what would be.
         """
         rule = rule_of(older_than, keep, tags, including_open=including_open)
         return apply_retention(self._backend, rule, dry_run=dry_run, by=by)
@@ -203,11 +216,11 @@ class Store:
         return read_audit(self._backend)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Free the space of deleted sessions, and erase them from the files.
+        """Free the space of deleted sessions, and erase what the files still contain of them.
 
-        Returns how many bytes were freed, as far as that is known. Sessions can be used meanwhile,
-        but a large store may make their writers wait. Raises ``Busy`` if other programs keep the
-        store locked for longer than ``wait`` seconds.
+        Returns the number of bytes freed, as far as the store knows it. Sessions can be used
+        meanwhile, but in a large store their writers may have to wait. Raises ``Busy`` if others
+        keep the store busy for longer than ``wait`` seconds.
         """
         return self._backend.vacuum(wait=check_wait(wait))
 
@@ -221,38 +234,39 @@ class Store:
         title: str = "",
         changed_after: datetime | int | None = None,
     ) -> Iterator[Listed]:
-        """List sessions by ``name``, or by when they were ``changed``, newest first.
+        """List the sessions, ordered by ``name``, or by last change (``changed``), newest first.
 
-        For the next page pass the last session of this one as ``after``, or its ``cursor``, which
-        is a string. ``tag`` and ``title`` (part of it, ignoring case) select sessions by their
-        description, and ``changed_after`` by the time of their last record: a date, or milliseconds
-        since 1970.
+        For the next page, pass the last session of this one as ``after``, or its ``cursor``, which
+        is a text. ``tag`` selects sessions with that tag, ``title`` those whose title contains a
+        text in any case, and ``changed_after`` those changed after a date, or after a number of
+        milliseconds since 1970. Raises ``UsageError`` if an argument is not valid.
         """
         listing = listing_of(order, after, tag, changed_after)
         return list_sessions(self._backend, listing, title, limit)
 
     def search(self, words: str, *, limit: int | None = None, tag: str = "") -> Iterator[Match]:
-        """Find records by what was said: all of the words in one record, ignoring case.
+        """Find the records in which all words were said, in any case.
 
-        Searches what users, models and tools said, most recently changed sessions first, including
-        turns that were rewound. Records are read one at a time, as the result is iterated.
+        It searches what users, models and tools said, including what was rewound, and begins with
+        the sessions changed last. Matches are returned as they are found, with one record in memory
+        at a time. Raises ``Damaged`` at the end if a part of the store could not be read.
         """
         return search_store(self._backend, words, limit, Listing(newest=True, tag=tag))
 
     def salvage(self, name: str) -> Salvage:
-        """Read everything that can be read of a damaged session, even after the damage.
+        """Read everything that can be read of a damaged session, also after the damage.
 
-        The result says of each record whether it is as it was written. Nothing is changed:
-        `lockstitch repair`, or :func:`lockstitch.stored.repair`, rebuilds the session.
+        The result says for each record whether it is what was written. Nothing is changed:
+        `lockstitch repair`, or :func:`lockstitch.stored.repair`, rewrites the session.
         """
         return read_salvage(self._backend, name)
 
     def close(self) -> None:
-        """Release every session and close the store; may be called twice."""
+        """Release every session and close the store. May be called more than once."""
         self._backend.close()
 
     def __repr__(self) -> str:
-        """Name the store by its address, without a password."""
+        """Return the address of the store, without a password."""
         return f"<Store {self.url}>"
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""Tools as a session runs them: what may be declared of one, and one run of several.
+"""Tools as a session runs them: how a tool is declared, and one run of several calls.
 
-Which calls run together, in threads of their own, and each outcome written the moment it exists.
+Calls run together, in threads of their own, and each outcome is written as soon as it exists.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name,
 
 _TOOLS = "tools must be a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
-# How often a store that is busy, and says that nothing was written, is asked again.
+# How often a write is tried again if the store is busy and says that nothing was written.
 PATIENCE = 10
-# How often an abort signal is looked at, and how long a wait may last that nothing interrupts.
+# How often the abort signal is checked, and the longest wait if there is none, in seconds.
 GLANCE = 0.05
 LONGEST = 1.0
 _LOG = logging.getLogger("lockstitch.session")
@@ -44,9 +44,10 @@ _LOG = logging.getLogger("lockstitch.session")
 class Tool:
     """A function that a model may call, with its properties.
 
-    ``repeatable``: running it again after a crash does no harm; it gets the same idempotency key
-    (``current_call().effect``). ``timeout``: seconds, instead of the one for all tools.
-    ``approve``: true, or a function of the call that returns true, if somebody has to agree first.
+    ``repeatable`` says that it may run again after a crash: it then gets the same idempotency key
+    (``current_call().effect``). ``timeout`` is in seconds, and replaces the timeout for all tools.
+    ``approve``, true or a function of the call, says whether somebody has to approve the call
+    first.
     """
 
     function: Callable[..., Any]
@@ -56,16 +57,16 @@ class Tool:
 
     @property
     def is_async(self) -> bool:
-        """Whether it has to be awaited."""
+        """Whether the function has to be awaited."""
         made = getattr(self.function, "__call__", None)  # noqa: B004 - the method, not the question
         return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(made)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a tool returns if a plain value is not enough: content blocks, or a failure.
+    """The result of a tool that returns content blocks, or that reports a failure with ``error``.
 
-    ``content`` is a string, or the content of a tool result in the form of ``dialect``.
+    ``content`` is a text, or a tool result's content in the format of ``dialect``.
     """
 
     content: Any
@@ -77,9 +78,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What a tool returns when its result will come from elsewhere, in a minute or in a week.
+    """The return value of a tool whose result will come from elsewhere, in a minute or in a week.
 
-    The call waits, across restarts, for ``store.deliver(session, effect, result)``.
+    The call waits, also across restarts, for ``store.deliver(session, effect, result)``.
     """
 
 
@@ -102,7 +103,7 @@ class CurrentCall:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What distinguishes it from every other call of its session."""
+        """The place of the call, which no other call of its session has."""
         return self.reply, self.index
 
 
@@ -110,7 +111,7 @@ CURRENT: ContextVar[CurrentCall] = ContextVar("lockstitch_call")
 
 
 def current_call() -> CurrentCall:
-    """Return the call that the running tool answers; raises ``UsageError`` outside a tool."""
+    """Return the call that the running tool serves; raise ``UsageError`` outside a tool."""
     try:
         return CURRENT.get()
     except LookupError:
@@ -122,7 +123,7 @@ def current_call() -> CurrentCall:
 def read_tools(
     tools: Mapping[str, Callable[..., Any] | Tool], *, can_await: bool
 ) -> dict[str, Tool]:
-    """Read the tools of a call of ``run_tools``; whatever is wrong with them is said first."""
+    """Return the tools given to ``run_tools``; raise ``UsageError`` if one of them is not valid."""
     if not isinstance(tools, Mapping):
         raise UsageError(_TOOLS)
     found: dict[str, Tool] = {}
@@ -140,14 +141,14 @@ def read_tools(
 
 
 def check_timeout(seconds: object) -> float:
-    """Return a timeout if it is a number of seconds."""
+    """Return a timeout in seconds; raise ``UsageError`` if it is not valid."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise UsageError("a timeout must be a number of seconds above 0")
     return float(seconds)
 
 
 class ToolJob(Struct):
-    """A call about to run: the fact that says so, its tool, and what it is called with."""
+    """A call about to run: its ``Started`` event, its tool, and its arguments."""
 
     key: Key
     event: Started
@@ -159,7 +160,7 @@ class ToolJob(Struct):
     deadline: float = math.inf
 
     def run(self) -> Finished | Waiting:
-        """Call the tool here and now; whatever it does becomes an outcome."""
+        """Call the tool in this thread; return its result or exception as an event."""
         CURRENT.set(self.call)
         try:
             value = self.tool.function(**self.arguments)
@@ -175,7 +176,7 @@ class ToolJob(Struct):
             return self._outcome(error)
 
     async def run_async(self) -> Finished | Waiting:
-        """Await the tool; cancellation goes on, anything else becomes an outcome."""
+        """Await the tool; a cancellation is raised, anything else is returned as an event."""
         CURRENT.set(self.call)
         try:
             return self._outcome(await self.tool.function(**self.arguments))
@@ -189,14 +190,14 @@ class ToolJob(Struct):
 
 
 def make_finished(key: Key, attempt: int, value: Any) -> Finished:
-    """Make the fact of what a call gave: a value, content in some dialect, or an exception.
+    """Return the event for the result of a call: a value, content in some dialect, or an exception.
 
-    Of an exception it says the kind and the message, never the traceback.
+    Of an exception it contains the type and the message, never the traceback.
     """
     made = Finished(reply=key[0], index=key[1], attempt=attempt)
     if isinstance(value, BaseException):
         words = type(value).__name__
-        with suppress(Exception):  # one that cannot even say what it is
+        with suppress(Exception):  # an exception whose message cannot be formatted
             words = f"{words}: {value}" if str(value) else words
         value = Result(words, error=True)
     result = value if isinstance(value, Result) else Result(value)
@@ -213,7 +214,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
-        # The output of a program is a text nearly always.
+        # Most results are the output of a program.
         data = bytes(value)
         try:
             return data.decode()
@@ -227,17 +228,17 @@ def text_of(value: Any) -> str:
 
 
 def _plain_form(value: Any) -> Any:
-    """Return an object's plain form: a pydantic model's own, else what it calls itself."""
+    """Return the plain data of an object: a pydantic model's dump, else its own text form."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)
 
 
 class ToolRun:
-    """One run of tools. Everything here may wait for the store, and nothing waits for a tool.
+    """One run of tools. Its methods may wait for the store, but never for a tool.
 
-    The order of facts is the point: a call is written as started before it runs, and its outcome
-    as soon as there is one, from the thread that has it. ``lost`` are the calls of the last reply
-    that may have run, and that nobody is going to run again.
+    The order of events matters: a call is written as started before it runs, and its outcome is
+    written as soon as it exists, by the thread that has it. ``lost`` are the calls of the last
+    reply that may have run and will not run again.
     """
 
     def __init__(
@@ -275,7 +276,7 @@ class ToolRun:
         )
 
     def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Any]]:
-        """Ask, a call after the other, who decides on it; the answer may be one to await."""
+        """Yield the calls that may need approval, with the decision, which may be an awaitable."""
         for candidate in self._candidates:
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
@@ -291,13 +292,13 @@ class ToolRun:
                     yield candidate, asked(call) if callable(asked) else asked
 
     def hold(self, candidate: Candidate) -> None:
-        """Let a call wait for approval."""
+        """Make a call wait for approval."""
         self._held.add(candidate.key)
 
     def start(self) -> list[ToolJob]:
-        """Write what begins, in one append; returns the calls to be run now.
+        """Record the starts of calls in one append; return the jobs to run now.
 
-        The first time that is what was found, later what waited for a free place.
+        The first time these are the calls that were found, later those that waited for a free slot.
         """
         if self._has_begun and (
             self.is_stopped or not self._queue or len(self._running) >= self._most
@@ -334,7 +335,7 @@ class ToolRun:
                 reply, index = key = candidate.key
                 asking = self._writer.asking(reply, index)
                 name, tool, session = asking.name, self._tools[asking.name], self._writer.session
-                # Under the idempotency key of its earlier attempts, if there were any.
+                # Later attempts keep the idempotency key of the first one.
                 effect, attempt = candidate.effect or new_name(), candidate.starts + 1
                 started = Started(reply=reply, index=index, attempt=attempt, effect=effect)
                 place = name, session, reply, index
@@ -346,7 +347,7 @@ class ToolRun:
         return facts
 
     def _refusal(self, candidate: Candidate) -> str:
-        """Return why a call cannot run at all; "" if it can, or nobody can tell."""
+        """Return why a call cannot run at all, or "" if it can or if that is unknown."""
         asking = self._writer.asking(*candidate.key)
         tool = self._tools.get(asking.name)
         if tool is None:
@@ -365,20 +366,23 @@ class ToolRun:
         return ""
 
     def is_busy(self) -> bool:
-        """Whether anything runs or is going to; raises what kept an outcome from the store."""
+        """Whether a call is running or queued.
+
+        Raise the error that kept an outcome from the store.
+        """
         if self.error is not None:
             raise self.error
         return not self.is_stopped and bool(self._running or self._queue)
 
     @property
     def live(self) -> set[Key]:
-        """The calls whose tools run."""
+        """The calls whose tools are running."""
         return set(self._running)
 
     def finish(self, job: ToolJob, outcome: Finished | Waiting) -> None:
-        """Write an outcome; late or not, the fold knows what to make of it.
+        """Record an outcome, late or not.
 
-        A busy store is asked again: what a tool did is known to nobody else.
+        A busy store is tried again, because the outcome is known to nobody else.
         """
         try:
             for tries_left in range(PATIENCE, -1, -1):
@@ -397,9 +401,10 @@ class ToolRun:
                 self._running.pop(job.key, None)
 
     def conclude(self, job: ToolJob, outcome: Outcome) -> None:
-        """Wait for a call no longer, since its time is up, or it was cancelled.
+        """Stop waiting for a call that was cancelled or has timed out.
 
-        What it gives later still counts. One that has an outcome may only not have been heard of.
+        A result that comes later still counts. A call that has an outcome already is left alone:
+        the news of it may only not have arrived yet.
         """
         with self._lock:
             is_running = job.key in self._running
@@ -408,9 +413,9 @@ class ToolRun:
             self.finish(job, decisions.concluded(job.event, outcome))
 
     def abandon(self) -> None:
-        """Wait no more for calls whose start a rewind took off the line; their tools should abort.
+        """Stop waiting for calls that a rewind has removed, and tell their tools to abort.
 
-        What they still give is kept: it counts wherever the call is seen.
+        What they still return is kept, and counts wherever the call is visible.
         """
         calls = self._writer.look(lambda state: dict(state.view.calls))
         with self._lock:
@@ -420,14 +425,14 @@ class ToolRun:
         self.wake()
 
     def break_off(self, reason: str) -> None:
-        """Leave what runs, for a reason: every call gets an outcome, and the turn may be over."""
+        """Stop the run: every call gets an outcome, and some reasons end the turn."""
         if reason not in decisions.LEAVES_TURN_OPEN:
             self._interrupt_children(reason)
         self.stop()
         self._writer.decide(lambda state: decisions.break_off(state, reason, self._touched))
 
     def stop(self) -> None:
-        """Wait for nothing any more, and set the tools' abort signals."""
+        """Stop waiting for all calls, and set the abort signals of their tools."""
         self.is_stopped = True
         with self._lock:
             for job in self._running.values():
@@ -435,7 +440,7 @@ class ToolRun:
         self.wake()
 
     def outcome(self) -> list[Call]:
-        """Return the calls that this run was about, as they stand, or stood before a rewind."""
+        """Return the calls of this run as they are now, or as they were before a rewind."""
         writer, touched = self._writer, self._touched
         return writer.look(
             lambda state: [
@@ -446,7 +451,7 @@ class ToolRun:
 
 
 class Abort(Protocol):
-    """Anything with ``is_set()``: an event of threading, asyncio or anyio."""
+    """An abort signal: an event of threading, asyncio or anyio, or any object with ``is_set``."""
 
     def is_set(self) -> bool:
         """Whether to stop."""
@@ -454,9 +459,9 @@ class Abort(Protocol):
 
 
 def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
-    """Run to the end, or to what interrupts: then every call has an outcome all the same.
+    """Run all calls; when interrupted, give every call an outcome before raising.
 
-    Each call runs in a thread; this one keeps watch over them.
+    Each call runs in a thread of its own; this thread watches them.
     """
     wakes: SimpleQueue[None] = SimpleQueue()
     run.wake = lambda: wakes.put(None)
@@ -468,7 +473,8 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
                 if held.raised is not None or (abort is not None and abort.is_set()):
                     break
                 if is_begun:
-                    # Until a call is done, its time is up, or to look at the abort signal.
+                    # Wake up when a call ends or times out, or when it is time to check the abort
+                    # signal.
                     now, longest = time.monotonic(), LONGEST if abort is None else GLANCE
                     first = min((job.deadline for job in watched), default=now + longest)
                     with suppress(Empty):
@@ -482,7 +488,7 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
                     watched.append(job)
                     run_in_thread(run, job, run.wake)
         except LockstitchError:
-            # The store is the trouble: opening it again closes what is open.
+            # The store has failed; the next writer of the session recovers the open calls.
             run.stop()
             raise
         except BaseException as error:
@@ -494,9 +500,9 @@ def run_in_threads(run: ToolRun, abort: Abort | None) -> None:
 
 
 def run_in_thread(run: ToolRun, job: ToolJob, ended: Callable[[], None]) -> None:
-    """Run a call in a thread of its own, which also writes its outcome, and then calls ``ended``.
+    """Run a call in a thread that also writes its outcome and then calls ``ended``.
 
-    A thread cannot be ended from outside, so it is one that no exit of the program waits for.
+    A thread cannot be stopped from outside, so it is a daemon, which no exit waits for.
     """
 
     def work() -> None:

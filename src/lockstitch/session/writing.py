@@ -1,7 +1,4 @@
-"""The one writer of a session: its lease, the facts it adds, and what may interrupt it.
-
-What a signal raises is held back until a write is done.
-"""
+"""The one writer of a session: holds the lease, adds events, and defers signals during writes."""
 
 from __future__ import annotations
 
@@ -42,11 +39,12 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 def handle_sigterm() -> None:
-    """Make SIGTERM end this program cleanly, as Ctrl-C does, with exit status 143.
+    """Make SIGTERM end this program in order, as Ctrl-C does, with exit status 143.
 
-    The abort signal of running tools is set, every call gets an outcome, and leases are released.
-    Since nobody asked for the turn to end, it stays open, and the same program continues it when it
-    is started again. For synchronous programs and asyncio; call it in the main thread.
+    Running tools get their abort signal, their calls get an outcome, and leases are released. The
+    turn stays open, because nobody asked for it to end: the same program continues it when it is
+    started again. Works for synchronous programs and asyncio. Raises ``UsageError`` outside the
+    main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("handle_sigterm() sets a signal handler: call it in the main thread")
@@ -59,9 +57,9 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def reason_of(error: BaseException) -> str:
-    """Name what an exception breaks work off with.
+    """Return the reason to record when an exception ends the work.
 
-    When a program is being terminated, asyncio cancels its tasks: that is the exit, too.
+    asyncio cancels its tasks when the program is being terminated; then the reason is the exit.
     """
     if isinstance(error, KeyboardInterrupt):
         return "user"
@@ -71,12 +69,12 @@ def reason_of(error: BaseException) -> str:
 
 
 class DeferredSignals:
-    """For the length of a block, Ctrl-C interrupts nothing; at its end it does. So does SIGTERM.
+    """Defers what Ctrl-C and SIGTERM raise until the end of a block.
 
-    The handler that was in force is called at once, so that whatever it sets is set; only what it
-    raises is kept back, and ``wake`` is called. Who presses again after ``PATIENCE`` seconds, the
-    store being stuck, gets through. Outside of the main thread, where signals raise nothing, and
-    inside another such block this does nothing.
+    The handler that was in force is called at once, so that anything it sets is set. Only an
+    exception that it raises is held back, and ``wake`` is called. If the store hangs, a second
+    Ctrl-C more than ``PATIENCE`` seconds later gets through. Outside the main thread, where signals
+    raise nothing, and inside another such block this does nothing.
     """
 
     def __init__(self, wake: Callable[[], None] | None = None) -> None:
@@ -86,7 +84,7 @@ class DeferredSignals:
         self._since = 0.0
 
     def __enter__(self) -> Self:
-        """Take the place of the handlers that raise."""
+        """Replace the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in _HELD_BACK:
                 old = signal.getsignal(number)
@@ -113,7 +111,7 @@ class DeferredSignals:
                 self._wake()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Put the handlers back, and raise what was held back."""
+        """Restore the signal handlers, and raise what was held back."""
         for number, old in self._old.items():
             signal.signal(number, old)
         if self.raised is not None and error is not self.raised:
@@ -125,12 +123,12 @@ Decide = Callable[[JournalState], Sequence[Event]]
 
 
 def new_name() -> str:
-    """Make a name that nothing else has: an entry's key, a stream's, an effect's."""
+    """Return a random name, for the key of an entry, for a stream or for an effect."""
     return secrets.token_hex(12)
 
 
 def named_key(kind: str, key: str | None) -> str:
-    """Return the key that an entry is kept under; "" if the caller gave none."""
+    """Return the key to store an entry under; "" if the caller gave none."""
     if key is None:
         return ""
     if len(check_key(key)) > _LONGEST_KEY:
@@ -139,7 +137,7 @@ def named_key(kind: str, key: str | None) -> str:
 
 
 class _TornWrite(Struct):
-    """A write that was begun, behind a head, and is not known to be done."""
+    """A write after ``head`` that was begun and may not have ended."""
 
     jobs: list[CommitJob]
     entries: list[list[JournalEntry]]
@@ -147,10 +145,13 @@ class _TornWrite(Struct):
 
 
 class SessionWriter(SessionView):
-    """Adds facts to a session, for all threads, in one order; what is in memory is in the store.
+    """Adds events to a session in one order for all threads.
 
-    Facts that come in while others are being written go together in one write. After ``Unsure``,
-    ``Fenced`` or ``Moved`` nothing more is written: the session has to be opened again.
+    Memory never holds more than the store.
+
+    Events that arrive during a write are written together in the next one. After the store has
+    refused a write with anything but ``Busy`` or ``UsageError``, nothing more is written: the
+    session has to be opened again.
     """
 
     def __init__(self, backend: Backend, lease: Lease) -> None:
@@ -160,18 +161,19 @@ class SessionWriter(SessionView):
         self._commits = GroupCommit(self._commit, Where(session=lease.session))
         self._torn: _TornWrite | None = None
         self._broken: LockstitchError | None = None
-        # The streams that are being read into the session.
+        # The recorders of the streams that are being read into the session.
         self.streams: list[Any] = []
         self._watch: weakref.finalize[Any, Any] | None = None
 
     def add(self, *events: Event, key: str = "") -> list[JournalRecord]:
-        """Add facts, durably, all or none; under a key that is there already, nothing."""
+        """Add events durably, all or none; add nothing if the key exists already."""
         return self.decide(lambda _: events, key, alone=bool(key))
 
     def decide(self, decide: Decide, key: str = "", *, alone: bool = True) -> list[JournalRecord]:
-        """Add what ``decide`` makes of the state as it is once it is this one's turn.
+        """Add the events that ``decide`` makes of the state once it is this caller's turn.
 
-        That state is the one after all writes before, so it goes into no batch with others.
+        That state includes every earlier write, so these events are not written in one batch with
+        others.
         """
         with DeferredSignals():
             records: list[JournalRecord] = self._commits.do(
@@ -180,17 +182,17 @@ class SessionWriter(SessionView):
         return records
 
     def last_request(self) -> int:
-        """Return the record that the last request was made from, once: a reply answers one request.
+        """Return the record that the last request was made from, and forget it.
 
-        0 if nobody knows: no request was made here since the last reply, or only before the turn
-        began, as somebody does who just looks.
+        A reply answers one request, so this returns 0 the next time. It also returns 0 if the
+        request is older than the turn: then somebody only looked at it.
         """
         asked, self.asked = self.asked, 0
         began = self.look(lambda state: state.view.turn)
         return asked if asked >= began else 0
 
     def add_reply(self, event: Replied, key: str | None = None) -> None:
-        """Add a reply; one that asks for nothing ends the turn."""
+        """Add a reply; a reply without calls ends the turn."""
         events = [event] if event.calls else [event, Ended()]
         self.add(*events, key=named_key("reply", key))
 
@@ -222,22 +224,24 @@ class SessionWriter(SessionView):
             self._torn = _TornWrite(fresh, entries, self.head)
             self._write_torn()
         except BaseException:
-            # Whoever comes next writes what was torn away, and wakes those who wait for it.
+            # The next caller finishes the interrupted write, and wakes the threads that wait for
+            # it.
             self._commits.put_back(jobs)
             raise
 
     def _write_torn(self) -> None:
-        """Write what is to be written; also what an exception tore away from before it was done.
+        """Write the pending entries; also those of a write that an exception interrupted.
 
-        The store knows entries by their keys: what is there already counts as done.
+        The store recognizes entries by their keys, so an entry that is already there is not added
+        again.
         """
         torn = self._torn
         if torn is None:
             return
         entries = [entry for mine in torn.entries for entry in mine]
         try:
-            # Chained here as well as in the store: what is in memory is what the store holds, or
-            # nothing more is written.
+            # The checksums are computed here and in the store. If they differ, memory and store
+            # differ, and nothing more is written.
             records = chain_entries(torn.head, self.lease.epoch, entries)
             if entries:
                 head = self.backend.append(self.lease, entries, torn.head.seq)
@@ -253,7 +257,7 @@ class SessionWriter(SessionView):
                     session=self.session
                 )
                 known.__cause__ = error
-            # Those two say that nothing was written, and that the store is as it was.
+            # These two errors say that nothing was written, and that the store is as it was.
             if not isinstance(known, UsageError | Busy):
                 self._broken = known
             for job in torn.jobs:
@@ -269,19 +273,19 @@ class SessionWriter(SessionView):
 
     @property
     def is_writable(self) -> bool:
-        """Whether facts can still be added."""
+        """Whether events can still be added."""
         return self._broken is None
 
     def watch(self, owner: object) -> None:
-        """Release the lease also when its owner is gone without having closed it.
+        """Release the lease also if ``owner`` is garbage collected without having been closed.
 
-        That is found out in the middle of anything, so it is done in a thread of its own.
+        Garbage collection may happen anywhere, even inside the store, so a thread does the release.
         """
         self._watch = weakref.finalize(owner, _release_later, self.backend, self.lease)
         self._watch.atexit = False
 
     def close(self) -> None:
-        """Release the lease; what comes later is refused."""
+        """Release the lease; refuse all later events."""
 
         def refuse(_: JournalState) -> list[JournalEntry]:
             self._broken = self._broken or Closed("it was closed")
@@ -302,7 +306,7 @@ def _unless_known(event: Event, key: str, state: JournalState) -> list[Event]:
 
 
 class Inbox:
-    """What others delivered to a session, as its holder takes it over."""
+    """Takes over the results that others delivered to a session."""
 
     def __init__(self, writer: SessionWriter) -> None:
         self._writer = writer
@@ -310,7 +314,7 @@ class Inbox:
         self._taken = NEW
 
     def take_over(self) -> None:
-        """Add what was delivered since the last time to the session, each result once."""
+        """Add the results delivered since the last time to the session, each of them once."""
         backend = self._writer.backend
         head = backend.head(self._name)
         if head is None or head.seq <= self._taken.seq:
@@ -324,5 +328,5 @@ class Inbox:
             self._taken = Head(record.seq, record.digest, record.epoch)
 
     def wait(self, seconds: float) -> None:
-        """Wait until something is delivered, for so many seconds at most."""
+        """Wait until something is delivered, but at most this many seconds."""
         self._writer.backend.wait(self._name, self._taken.seq, seconds)

@@ -1,4 +1,4 @@
-"""Stored sessions for people who call them from Python: what every command line call does.
+"""The sessions of other programs, from Python: the same operations as the commands.
 
 >>> from lockstitch import sessions
 >>> for report in sessions.scan():            # every agent session of this machine
@@ -134,7 +134,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 def _also_mended(function: Callable[_Parameters, _Outcome]) -> Callable[_Parameters, _Outcome]:
-    """Return a function that also takes its ``plan`` under the name it once had, ``mended``."""
+    """Return a function that also accepts its ``plan`` under the former name ``mended``."""
 
     @wraps(function)
     def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Outcome:

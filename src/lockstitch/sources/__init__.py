@@ -1,1 +1,1 @@
-"""Whatever holds sessions, behind one interface: open, check, repair, write, undo."""
+"""Everything that holds sessions, behind one interface: open, check, repair, write, undo."""

@@ -1,4 +1,4 @@
-"""Sessions made shorter where they are, with a backup."""
+"""Shorten sessions of other programs in place, with a backup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lockstitch.sources.targets import resolve_sources
 if TYPE_CHECKING:
     from lockstitch.compaction.running import CompactLimits, Summarize
 
-# What a compacted session may have, in tokens: three fifths of a usual window.
+# The size of a compacted session, in tokens: three fifths of a usual context window.
 BUDGET = 120_000
 
 
@@ -35,13 +35,13 @@ def compact(  # noqa: PLR0913 - options, all by name
     follow_symlinks: bool = False,
     **limits: Unpack[CompactLimits],
 ) -> Shorter:
-    """Make a session shorter where it is, as its program does, with a backup.
+    """Shorten a session in place, in the way its program does it, with a backup.
 
-    ``summarize`` is a function from a prompt to a summary; without it, or if it fails, a digest of
+    ``summarize`` is a function from a prompt to a summary. Without it, or if it fails, a digest of
     what was said and done is used. Raises ``Unmet`` if ``budget`` tokens or ``most_bytes`` bytes
-    cannot be met, and ``Conflict`` if it cannot be written safely; then nothing is written. In a
-    Lockstitch store, the compaction is one more record. The options are those of
-    ``Session.compact`` that make sense for both.
+    cannot be met, and ``Conflict`` if the session cannot be written safely; in both cases nothing
+    was written. In a Lockstitch store the compaction is one more record. The other options are
+    those of ``Session.compact`` that apply to both.
     """
     if isinstance(source, str):
         if may_be(source) and place_of(source):
@@ -68,7 +68,7 @@ def plan_compaction(
     known: MutableMapping[str, str] | None = None,
     **limits: Unpack[CompactLimits],
 ) -> Condensed:
-    """Work out the compaction of a session that was read; ``known`` keeps answers of the model."""
+    """Return the compaction of a session that was read; ``known`` stores answers of the model."""
     bounds = CompactBounds(tokens=budget, **limits)
     asked = None
     if summarize is not None:
@@ -82,14 +82,14 @@ def plan_compaction(
 
 
 def preview_compaction(session: Opened, made: Condensed) -> Shorter:
-    """Return the outcome of a compaction, without writing it."""
+    """Return what a compaction would do, without writing it."""
     changes = list(made.draft.repaired.changes) if made.changed else []
     report = session.source.describe(session.transcript)
     return Shorter(report, made.left.done, made.left.turns, changes)
 
 
 def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
-    """Write a compaction, with its backup; raises Conflict if the session was continued since."""
+    """Write a compaction with a backup; raise ``Conflict`` if the session has gone on since."""
     done = preview_compaction(session, made)
     if not made.changed or session.before is None:
         return done

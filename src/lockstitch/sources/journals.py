@@ -1,4 +1,4 @@
-"""Sessions in Lockstitch stores, from outside: read, verified, salvaged."""
+"""Sessions in Lockstitch stores, read from outside: verified, and salvaged if damaged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lockstitch.stores.base import Backend, Listed, Listing, StoreFault
 from lockstitch.stores.opening import open_backend
 
 DAMAGED = "LS611"
-# A request is checked in the dialect of who replied last; before the first reply in this one.
+# A request is checked in the dialect of the last reply; in this one if there is no reply yet.
 _ANY_DIALECT = ANTHROPIC
 _SHOWN = 3
 
@@ -47,9 +47,9 @@ class Journal(Struct):
     """One session as it was read: its records, and the state they add up to.
 
     ``blobs`` holds the large values that its records name. ``fault`` says where the first damage
-    is, or what is missing; then the records are those that can be read, with a note in place of
-    each one that cannot. For a LangGraph thread, ``thread`` is the conversation of its last
-    checkpoint, and the state is computed from it, up to the first damage.
+    is, or what is missing; the records are then those that can be read, with a note in place of
+    each one that cannot. For a thread of LangGraph, ``thread`` is the conversation of its last
+    checkpoint, and the state is made from it, up to the first damage.
     """
 
     session: str
@@ -63,12 +63,12 @@ class Journal(Struct):
 
     @property
     def view(self) -> JournalView:
-        """The conversation in the current line."""
+        """The visible conversation."""
         return self.state.view
 
     @property
     def dialect(self) -> str:
-        """The dialect of the last reply that this version knows."""
+        """The dialect of the last reply in a dialect that this version knows."""
         if self.thread is not None:
             return LANGCHAIN
         replies = (item for item in reversed(self.view.items) if isinstance(item, ModelReply))
@@ -89,7 +89,7 @@ class Journal(Struct):
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
-        """Return the messages of the request that the session gives; for a thread, its messages."""
+        """Return the messages of the session's request; for a thread, the messages that it has."""
         if self.thread is not None and dialect in {None, LANGCHAIN}:
             return list(self.thread.messages)
         if not self.view.items and self.view.summary is None:
@@ -97,7 +97,7 @@ class Journal(Struct):
         return project(self.view, dialect or self.dialect, model=model, blobs=self.blobs)
 
     def value(self, event: Event) -> Any:
-        """Decode the payload of an event; None if there is none, or if it cannot be read."""
+        """Return the decoded payload of an event; None if it has none or it cannot be read."""
         raw = msgspec.Raw(self.blobs.get(event.blob, b"null")) if event.blob else event.payload
         try:
             return value_of(raw, inner=isinstance(event, Replied | Partial))
@@ -114,7 +114,7 @@ def open_store(target: str) -> tuple[Backend, StorePlace]:
 
 
 def read(target: str, session: str | None = None) -> Journal:
-    """Read one session, as far as it is undamaged; the only one of a store needs no name."""
+    """Read one session, as far as it is intact; a store with a single session needs no name."""
     backend, place = open_store(target)
     with backend:
         name = choose_session(backend, session or place.session)
@@ -139,7 +139,7 @@ def choose_session(backend: Backend, session: str | None) -> str:
 
 
 def journal_of(backend: Backend, session: str) -> Journal:
-    """Read a session up to the first damage, which the journal then names."""
+    """Read a session; if it is damaged, the journal says where first."""
     journal = Journal(session, [], JournalState())
     try:
         for record in backend.read(session):
@@ -148,7 +148,7 @@ def journal_of(backend: Backend, session: str) -> Journal:
     except Damaged as error:
         journal.fault = damage(len(journal.records) + 1, error.message)
         if not may_be_thread(session):
-            # what stands behind the damage is read, too; a note stands for each record that is lost
+            # records after the damage are read, too, and a note replaces each record that is lost
             entries = entries_of(backend, read_salvage(backend, session))
             journal.records = chain_entries(NEW, 1, entries)
             journal.blobs = {blob_name(blob): blob for one in entries for blob in one.blobs}
@@ -190,12 +190,12 @@ def _read_thread(journal: Journal, backend: Backend) -> Journal:
 
 
 def damage(seq: int, message: str) -> Finding:
-    """Make a finding of a damaged record; number 0 stands for the store itself."""
+    """Return a finding for a damaged record; number 0 stands for the store itself."""
     return new_finding(DAMAGED, str(seq) if seq else "store", message)
 
 
 def require(backend: Backend, session: str) -> None:
-    """Raise ``Unreadable`` if there is no such session; a damaged one is there."""
+    """Raise ``Unreadable`` if there is no such session; a damaged one counts as existing."""
     with suppress(Damaged):
         if backend.head(session) is None:
             raise Unreadable(f"there is no session {session}")
@@ -210,14 +210,14 @@ class Copied(Struct, frozen=True):
 
 
 def salvage_session(target: str, session: str | None = None) -> Salvage:
-    """Read everything that can be read of a session, and report the condition of each record."""
+    """Read everything that can be read of a session, with a verdict on each record."""
     backend, place = open_store(target)
     with backend:
         return maintenance.read_salvage(backend, choose_session(backend, session or place.session))
 
 
 def find_damaged(target: str, session: str | None = None) -> Iterator[Salvage]:
-    """Find the damaged sessions of a store, or the named one; not those that a repair kept."""
+    """Yield the damaged sessions of a store, except those put aside, or only the named one."""
     backend, place = open_store(target)
     name = session or place.session
     with backend:
@@ -240,10 +240,10 @@ def _is_whole(backend: Backend, session: str) -> bool:
 
 
 def repair_store(target: str, session: str | None = None) -> Exchanged:
-    """Rebuild a damaged session from what can be read of it; the damaged one is kept beside it.
+    """Rewrite a damaged session from what can be read; the damaged one is kept beside it.
 
-    A lost record is replaced by a note that keeps what is left of it. Raises ``UsageError`` if
-    nothing is damaged, ``Held`` if the session has a writer.
+    In place of each lost record stands a note with what is left of it. Raises ``UsageError`` if
+    nothing is damaged, and ``Held`` if somebody writes the session.
     """
     with _writing(target, session) as (backend, name):
         return maintenance.rewrite_damaged(backend, maintenance.read_salvage(backend, name))
@@ -257,19 +257,19 @@ def can_undo(target: str) -> bool:
 
 
 def undo_store(target: str, session: str | None = None) -> Exchanged:
-    """Undo the last repair of a session; its later state is kept beside it."""
+    """Undo the last repair of a session; the repaired session is kept beside it."""
     with _writing(target, session) as (backend, name):
         return maintenance.undo_rewrite(backend, name)
 
 
 @contextmanager
 def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
-    """Open an existing store for writing, and yield it with the session to write."""
+    """Open an existing store for writing; yield it and the session to write."""
     backend, place = open_store(target)
     with backend:
         name = session or place.session
         if name is None:
-            # the only one of a store, apart from those that were put aside
+            # the only one of a store, not counting those that were put aside
             names = [one.session for one in list_sessions(backend, Listing())]
             active = [one for one in names if not is_aside(one)]
             name = active[0] if len(active) == 1 else choose_session(backend, None)
@@ -279,7 +279,7 @@ def _writing(target: str, session: str | None) -> Iterator[tuple[Backend, str]]:
 
 
 def copy_store(target: str, url: str) -> Iterator[Copied]:
-    """Write all sessions of a store, as far as they can be read, into a new, empty one."""
+    """Write all sessions of a store, as far as they can be read, to a new, empty store."""
     backend, _ = open_store(target)
     with backend, open_backend(url) as other:
         if next(iter(other.sessions(limit=1)), None) is not None:
@@ -318,7 +318,7 @@ def findings_of(found: Salvage) -> list[Finding]:
 
 
 def summary_of(found: Salvage) -> str:
-    """Say in one sentence what a repair keeps of a session, and what it cannot."""
+    """Return a sentence that says what a repair keeps of a session, and what it cannot."""
     whole = sum(one.proof in {"intact", "behind", "restored"} for one in found.records)
     unproven = sum(one.proof == "unproven" for one in found.records)
     lost = sum(one.count for one in found.holes)
@@ -355,8 +355,8 @@ def check_store(
 ) -> Iterator[Report]:
     """Verify a store, or one session of it: every byte, and the request that each session gives.
 
-    A problem of no particular session is a report without a session. ``advance`` is called with the
-    number of records as they are checked. It changes nothing and waits for no writer.
+    Damage that belongs to no session is a report without a session. ``advance`` gets the number of
+    records as they are done. Nothing is changed, and this never waits for a writer.
     """
     backend, place = open_store(target)
     name = public(target)
@@ -383,7 +383,7 @@ def check_store(
 
 
 def count(target: str, session: str | None = None) -> int:
-    """Count the records that a check is going to read."""
+    """Return the number of records that a check will read."""
     backend, place = open_store(target)
     with backend:
         wanted = session or place.session
@@ -398,7 +398,7 @@ def count(target: str, session: str | None = None) -> int:
 def _group_by_session(
     found: Iterable[StoreFault | Listed],
 ) -> Iterator[tuple[Listed | None, list[StoreFault]]]:
-    """Return every session with the faults in it; those of the store itself come apart, last."""
+    """Yield every session with its faults; faults of the store itself come last."""
     faults: dict[str, list[StoreFault]] = {}
     for one in found:
         if isinstance(one, StoreFault):
@@ -417,7 +417,7 @@ def _judge(
     dialect: str | None,
     model: str | None,
 ) -> None:
-    """Report of one session which records are damaged, and what is wrong with its request."""
+    """Add to a session's report its damaged records, and what is wrong with its request."""
     session = str(report.session)
     journal = journal_of(backend, session)
     if faults or journal.fault is not None:
@@ -440,10 +440,10 @@ def _judge(
 
 
 class StoreSource(ManySource, frozen=True):
-    """A Lockstitch store, or the one session of it that has an id; its path may be an address.
+    """A Lockstitch store, or one session in it; its path may be an address.
 
-    A session is read as the request that it makes. A repair writes what can be read of a damaged
-    one anew and keeps that beside it, which is what ``undo_store`` goes back to.
+    A session is read as the request that it makes. A repair rewrites a damaged session from what
+    can be read and keeps the damaged one beside it, where ``undo_store`` finds it.
     """
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
@@ -463,7 +463,7 @@ class StoreSource(ManySource, frozen=True):
 
     def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
         if survey.shard[0] > 1:
-            return  # a store is not divided: it goes with the first part
+            return  # a store is not divided, so the first part includes all of it
         asked = {"dialect": survey.dialect, "model": survey.model}
         try:
             total = 0 if survey.bar is None else count(self.path, self.session)

@@ -1,8 +1,8 @@
-"""The sessions of this machine as a list: what each is, in a few words, and what is wrong with it.
+"""List the sessions of this machine: what each is about, in a few words, and what is wrong with it.
 
-Of each file only its two ends are read. Titles and first words are content; whoever prints them
-makes them harmless. A session is found by what was said in it, too, and what a repair changes of
-it is shown record by record.
+Only the two ends of each file are read. Titles and first words are content, so code that prints
+them has to escape them. Sessions are also found by what was said in them, and the changes of a
+repair are shown record by record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lockstitch.sources.source import OWN, Report, Source, resume_line, resuming
 
 # The states of a session in words; a session that was not checked yet has none.
 HEALTHY, WARNINGS, BROKEN, UNREADABLE = "healthy", "warning", "broken", "unreadable"
-# What findings of these come to is said by the number of turns that a resume drops.
+# Codes whose findings are summed up by the number of turns that a resume drops.
 _DROPPING = frozenset(
     {"LS701", "LS702", "LS704", "LS705", "LS706", "LS707", "LS801", "LS802", "LS805"}
 )
@@ -55,11 +55,11 @@ Key = tuple[str, str | None]
 
 
 class SessionSummary(Struct):
-    """What a list of sessions shows about one of them.
+    """What a list says about one session.
 
-    ``title`` is its title or its first words on one line; ``level`` is one of the words above, or
+    ``title`` is its title, or its first words on one line. ``level`` is one of the words above, or
     empty before a check, and ``state`` says what is wrong. ``words`` is the command that resumes
-    it, in its own folder if it ``is_local``; empty if no program does.
+    it, in its own folder if it ``is_local``; empty if no program can.
     """
 
     target: str
@@ -80,7 +80,7 @@ class SessionSummary(Struct):
 
     @property
     def key(self) -> Key:
-        """Return what identifies the session in a list."""
+        """The identity of the session in a list."""
         return key_of(self.target, self.session)
 
     def age(self, now: float) -> str:
@@ -93,7 +93,7 @@ class SessionSummary(Struct):
 
 
 class Problem(Struct):
-    """Findings that read the same: how bad, how many, and what can be done about them."""
+    """Findings with the same text: how bad they are, how many, and what can be done."""
 
     severity: str
     words: str
@@ -101,27 +101,27 @@ class Problem(Struct):
 
     @property
     def is_fixable(self) -> bool:
-        """Whether a repair takes care of all of them."""
+        """Whether a repair fixes all of them."""
         return all(finding.fixable for finding in self.findings)
 
     @property
     def meaning(self) -> str:
-        """Return what it means, in whole sentences."""
+        """What it means, in whole sentences."""
         return RULES[self.findings[0].code].what
 
     @property
     def refusal(self) -> str:
-        """Return what the provider would answer; empty if it would not refuse."""
+        """What the provider would answer; empty if it would not refuse."""
         return (self.findings[0].error or "") if self.severity == ERROR else ""
 
     @property
     def cure(self) -> str:
-        """Return what a repair does about it, as a sentence."""
+        """What a repair does about it, as a sentence."""
         return sentence(self.findings[0].help)
 
 
 def key_of(target: str, session: str | None) -> Key:
-    """Return what identifies a session: its file, and its id where a file holds many."""
+    """Return the identity of a session: its file, and its id if the file holds many."""
     return target, session if may_hold_many(target) else None
 
 
@@ -131,7 +131,7 @@ def problems(findings: Sequence[Finding]) -> list[Problem]:
 
 
 def state_in_words(report: Report) -> tuple[str, str]:
-    """Return the state of a session that was checked: its level, and what is wrong in words."""
+    """Return the level of a checked session, and what is wrong with it in words."""
     if report.error is not None:
         return UNREADABLE, report.error
     if report.status in ("ok", "notes"):
@@ -151,7 +151,7 @@ def state_in_words(report: Report) -> tuple[str, str]:
 
 
 def with_check(summary: SessionSummary, report: Report) -> SessionSummary:
-    """Return a summary with the outcome of a check."""
+    """Return a summary with the result of a check."""
     level, state = state_in_words(report)
     return structs.replace(
         summary,
@@ -163,7 +163,7 @@ def with_check(summary: SessionSummary, report: Report) -> SessionSummary:
 
 
 def summary_of_report(report: Report, title: str = "") -> SessionSummary:
-    """Return the summary of a report alone; ``title`` is known from its file."""
+    """Return a summary from a report alone; ``title`` is known from its file."""
     program, words, is_local = resuming(report.format, report.session, report.target)
     summary = SessionSummary(
         target=report.target,
@@ -187,9 +187,9 @@ def one_line(text: str) -> str:
 
 
 def short_ids(found: Iterable[SessionSummary]) -> dict[Key, str]:
-    """Return the shortest beginnings of ids by which sessions of this machine can be named.
+    """Return the shortest prefixes of ids that identify sessions of this machine.
 
-    Left out is a session that its id does not name: one whose file has another name.
+    A session whose file is not named by its id is left out.
     """
     names = {one.key: one.session for one in found if one.session and _is_named(one)}
     ordered = sorted(set(names.values()))
@@ -203,13 +203,13 @@ def short_ids(found: Iterable[SessionSummary]) -> dict[Key, str]:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return how many characters two names begin with in common."""
+    """Return the length of the common prefix of two names."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def is_word(name: str) -> bool:
-    """Whether an id is a word that is not shortened, as those in databases are."""
+    """Whether an id is a word that is not shortened, as in some databases."""
     return "-" not in name
 
 
@@ -220,7 +220,7 @@ def _is_named(one: SessionSummary) -> bool:
 
 
 def ago(seconds: float) -> str:
-    """Return a stretch of time in words: ``3 hours ago``."""
+    """Return a duration in words: ``3 hours ago``."""
     for unit, length in (*_UNITS, *_SHORT_UNITS):
         if seconds >= length:
             count = int(seconds // length)
@@ -229,7 +229,7 @@ def ago(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital and a full stop."""
+    """Return a text with a capital letter and a full stop."""
     text = text.strip()
     if not text:
         return ""
@@ -239,16 +239,16 @@ def sentence(text: str) -> str:
 _HEAD_BYTES = 1 << 17
 _TAIL = 1 << 16
 _LINES = 40
-# A document is one value: a part of it says nothing.
+# A document is a single value, so a part of it says nothing.
 _DOCUMENT = 1 << 22
 
 
 def summarize_files(
     paths: Iterable[str], *, environ: Mapping[str, str] | None = None
 ) -> Iterator[SessionSummary]:
-    """Return the sessions in some files, unchecked, most recently used first.
+    """Yield the sessions in some files, unchecked, the last used first.
 
-    Files are read one by one, so the first sessions are available at once.
+    Each file is read when its turn comes, so the first sessions appear at once.
     """
     where = os.environ if environ is None else environ
     known: list[tuple[float, str, SessionSummary | None]] = []
@@ -266,7 +266,7 @@ def summarize_files(
 
 
 def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Iterator[SessionSummary]:
-    """Return the sessions of one file; those of a program that is not known are left out."""
+    """Yield the sessions of one file, unless it belongs to no known program."""
     where = os.environ if environ is None else environ
     try:
         if may_hold_many(path):
@@ -292,18 +292,18 @@ def summarize_file(path: str, environ: Mapping[str, str] | None = None) -> Itera
             is_aside=seen.is_aside,
         )
     except (LockstitchError, OSError):
-        # Whoever checks it says what is wrong with it.
+        # A check of this file will say what is wrong with it.
         yield SessionSummary(path)
 
 
 class Summaries:
-    """Summaries of checked sessions; a database with many is asked once for all titles."""
+    """Summaries of checked sessions; a database is asked only once for all its titles."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[str | None, SessionSummary]] = {}
 
     def __repr__(self) -> str:
-        """Say how many databases were asked; no title is shown."""
+        """Return how many databases were asked; shows no title."""
         return f"<{type(self).__name__}: {len(self.rows)} databases>"
 
     def of(self, report: Report) -> SessionSummary:
@@ -333,7 +333,7 @@ class Summaries:
 
 
 def summarize(report: Report) -> SessionSummary:
-    """Return the summary of one session that was checked, with its title or first words."""
+    """Return the summary of one checked session, with its title or first words."""
     return Summaries().of(report)
 
 
@@ -359,12 +359,12 @@ def _summaries_in_database(path: str) -> Iterator[SessionSummary]:
 
 
 def _glimpse(path: str, form: Format) -> Glimpse:
-    """Return what the two ends of a file say of its session."""
+    """Return what the two ends of a file say about its session."""
     head, tail = _ends(path)
     first = _objects_in(head.split(b"\n")[:_LINES])
     if not first and len(head) < _DOCUMENT and path.endswith(".json"):
         first = _objects_in([read.read_head(path, _DOCUMENT)])
-    # the first line of a piece from the middle is a rest of one
+    # a piece from the middle begins in the middle of a line
     last = _objects_in(tail.split(b"\n")[1:])
     return form.glimpse(path, first, last)
 
@@ -383,7 +383,7 @@ def _ends(path: str) -> tuple[bytes, bytes]:
 
 
 def _objects_in(texts: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Return those texts that are JSON objects, decoded."""
+    """Return the texts that are JSON objects, decoded."""
     found: list[dict[str, Any]] = []
     for text in texts:
         with suppress(ValueError, RecursionError):
@@ -394,9 +394,9 @@ def _objects_in(texts: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def search(source: Source, words: SearchWords) -> Iterator[Match]:
-    """Find messages of one session, as a resume would send it; numbers count from 0.
+    """Yield matching messages of one session, as a resume would send it; numbers start at 0.
 
-    Raises ``Unreadable`` if it cannot be read.
+    Raises ``Unreadable`` if the session cannot be read.
     """
     if source.error is not None:
         raise Unreadable(source.error)
@@ -415,10 +415,10 @@ def search(source: Source, words: SearchWords) -> Iterator[Match]:
 
 
 class Difference(Struct, frozen=True):
-    """One record that changes; ``before`` is None for a new one, ``after`` for a removed one.
+    """A record that changes; ``before`` is None for a new one, ``after`` for a removed one.
 
-    ``place`` is the place of the record, or for a new one that of the record it follows; ``inner``
-    lists the places of the changed values in it.
+    ``place`` is the place of the record, or for a new one the place of the record that it follows.
+    ``inner`` are the places of the changed values in it.
     """
 
     place: str
@@ -430,7 +430,7 @@ class Difference(Struct, frozen=True):
 
 
 def differences(plan: RepairPlan) -> Iterator[Difference]:
-    """Return the records that a repair changes and removes, then those that it adds."""
+    """Yield the records that a repair changes or removes, then those that it adds."""
     if not plan.changed:
         return
     after = {record.start: record for record in plan.after.records if not record.is_new}

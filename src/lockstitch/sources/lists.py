@@ -1,6 +1,6 @@
 """Message lists and request bodies, in a file or on stdin: read once, checked, encoded again.
 
-What cannot be read is refused in one clear sentence that says where. What was not healed keeps its
+If the input cannot be read, one sentence says where and why. Parts that were not healed keep their
 bytes.
 """
 
@@ -34,9 +34,9 @@ _OWN_STREAM = re.compile(r"/dev/stdin|(/dev|/proc/self)/fd/\d+")
 
 
 class MessageDocument(msgspec.Struct, frozen=True):
-    """What was read: the bytes, and the list of messages or request body they hold.
+    """A document: its bytes, and the list of messages or request body in them.
 
-    ``lines`` says that the bytes are one JSON value a line (JSONL).
+    ``lines`` says that the bytes are one JSON value for each line (JSONL).
     """
 
     target: str
@@ -46,7 +46,7 @@ class MessageDocument(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """How many messages the conversation has."""
+        """The number of messages in the conversation."""
         value = self.value
         if isinstance(value, dict):
             value = value[list_key(value)]
@@ -54,7 +54,7 @@ class MessageDocument(msgspec.Struct, frozen=True):
 
     @property
     def requests(self) -> list[tuple[int, dict[str, Any]]]:
-        """The requests of a document of which every line is one, each with its line; or none."""
+        """The requests in a document with one on every line, each with its line number; or none."""
         is_body = (
             isinstance(body, dict) and "role" not in body and list_key(body) for body in self.value
         )
@@ -65,12 +65,12 @@ class MessageDocument(msgspec.Struct, frozen=True):
 
 
 def list_key(body: dict[str, Any]) -> str | None:
-    """Return the key under which a request body holds its messages, if it is one."""
+    """Return the key of the messages in a request body; None if it is not one."""
     return next((key for key in LIST_KEYS if key in body), None)
 
 
 def read_document(target: str) -> MessageDocument:
-    """Read a file, or stdin for ``-``, once; raises Unreadable."""
+    """Read a file, or stdin for ``-``, once; raise ``Unreadable`` if that fails."""
     with limits_as_errors():
         data = _read_bytes(target)
         if not data or data.isspace():
@@ -89,7 +89,7 @@ def read_document(target: str) -> MessageDocument:
 
 @contextmanager
 def limits_as_errors() -> Iterator[None]:
-    """Turn the limits of this machine, reached by a hostile or huge input, into Unreadable."""
+    """Turn an error about this machine's limits, caused by huge input, into ``Unreadable``."""
     try:
         yield
     except RecursionError:
@@ -104,7 +104,7 @@ def _read_bytes(target: str) -> bytes:
             raise Unreadable("stdin is closed")
         return read_stream(sys.stdin.buffer)
     if _OWN_STREAM.fullmatch(target):
-        # What a shell makes of <(…) is a stream of this process, as its standard input is.
+        # A shell's <(…) names a pipe of this process, just as standard input is one.
         with reading_errors(), open(target, "rb", buffering=0) as file:  # noqa: PTH123 - start-up time
             return read_stream(file)
     return read_file(target)
@@ -114,7 +114,7 @@ def _decode(data: bytes) -> tuple[Any, bool]:
     try:
         return _json(data), False
     except json.JSONDecodeError as error:
-        # a whole value on the first line, and more on the next
+        # a whole value on the first line, and more values after it
         before = error.doc[: error.pos]
         gap = before[len(before.rstrip()) :]
         if error.msg == "Extra data" and "\n" in gap and "\n" not in before.strip():
@@ -125,9 +125,9 @@ def _decode(data: bytes) -> tuple[Any, bool]:
 
 
 def _json(data: bytes) -> Any:
-    """Decode with msgspec, or with the standard library what msgspec refuses.
+    """Decode with msgspec, or with the standard library if msgspec refuses.
 
-    That is lone surrogates, NaN, numbers beyond a float and encodings other than UTF-8.
+    It refuses lone surrogates, NaN, numbers beyond a float and encodings other than UTF-8.
     """
     try:
         return msgspec.json.decode(data)
@@ -153,19 +153,19 @@ def _decode_lines(data: bytes) -> list[Any]:
 
 
 def _parser_words(error: json.JSONDecodeError) -> str:
-    """Return the parser's words, of which some end with the "at" that follows here."""
+    """Return the parser's message without a final "at", which the caller adds."""
     return error.msg.removesuffix(" at")
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a JSONL document that hold something, with their numbers."""
+    """Yield the non-empty lines of a JSONL document, with their numbers."""
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield number, line
 
 
 def decode_text(data: bytes) -> str:
-    """Return the bytes of a JSON document as text, in the encoding that JSON's own rules find."""
+    """Return the text of a JSON document, in the encoding that JSON's rules determine."""
     encoding = json.detect_encoding(data)
     if encoding == "utf-8" and b"\0" in data[:4096]:
         raise Unreadable("it is binary, not JSON")
@@ -179,7 +179,7 @@ _FULL_LINE = re.compile(r"^[^\n]*[^\s][^\n]*$", re.MULTILINE)
 
 
 def encode_document(document: MessageDocument, healed: Any) -> bytes:
-    """Return the bytes of the healed value: the document's own wherever nothing was changed."""
+    """Return the bytes of the healed value, keeping the document's own where nothing changed."""
     if healed is document.value:
         return document.data
     text = decode_text(document.data)
@@ -214,7 +214,7 @@ def _encode_body(text: str, old: dict[str, Any], new: dict[str, Any]) -> str:
 class ListSource(Source, frozen=True):
     """One message list, one request, or a request on every line; its path may be ``-`` for stdin.
 
-    It is checked as what is about to be sent, in the dialect and for the model of the survey.
+    It is checked as something about to be sent, in the dialect and for the model of the survey.
     """
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
@@ -230,7 +230,7 @@ class ListSource(Source, frozen=True):
             yield Report(self.path, error=str(error))
 
     def _report(self, document: MessageDocument, survey: Survey) -> Report:
-        """Check what was read: all of it as one, or line by line."""
+        """Check a document, as a whole or line by line."""
         dialect, value, requests = survey.dialect, document.value, document.requests
         if dialect is None:
             like = Requests().doubt(value) if requests else doubt_of(value)

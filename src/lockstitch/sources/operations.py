@@ -1,7 +1,7 @@
-"""What is done with sessions, whatever holds them: checked, repaired, taken back, exported.
+"""The operations on sessions, whatever holds them: check, repair, undo, export.
 
-A check changes nothing. A repair is planned from what was read, once, and written with a backup,
-which is what an undo goes back to.
+A check changes nothing. A repair is planned from a single read, and written with a backup, which an
+undo restores.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def scan_database(url: str, *, workers: int = 1, shard: Shard | None = None) -> 
 
 
 def scan_server(url: str, survey: Survey) -> Iterator[Report]:
-    """Check all that a PostgreSQL holds; what stands in the way is a report, too."""
+    """Check everything that a PostgreSQL database holds; an obstacle is a report, too."""
     try:
         for source in sources_in_server(url):
             yield from source.reports(survey, "Scanning")
@@ -106,9 +106,9 @@ def scan_server(url: str, survey: Survey) -> Iterator[Report]:
 def scan_file(
     path: str, part: int = 0, parts: int = 1, *, environ: Mapping[str, str] | None = None
 ) -> list[Report]:
-    """Check the sessions of one file; a file of an unknown program is reported as such.
+    """Check the sessions of one file; report a file that belongs to no known program as such.
 
-    For a database with many sessions, several processes can check one part each.
+    Of a database with many sessions, several callers can check one part each.
     """
     try:
         found = sources_of_file(path, environ=environ)
@@ -131,22 +131,22 @@ def scan_file(
 
 
 def open_source(source: Source, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-    """Read a session once and parse it; ``search`` includes everything that a database has."""
+    """Read a session once, and parse it; ``search`` includes everything that a database has."""
     return source.open(follow_symlinks=follow_symlinks, search=search)
 
 
 def check(source: Source) -> Report:
-    """Return what is wrong with a session; changes nothing."""
+    """Return what is wrong with a session; nothing is changed."""
     return source.check()
 
 
 def examine(source: Source) -> tuple[Report, Transcript | None]:
-    """Check a session without a quick pass first; return the report and what was read."""
+    """Return a full report on a session, without a quick check first, and what was read."""
     return source.examine()
 
 
 def describe(session: Opened) -> Report:
-    """Describe a session, without checking it."""
+    """Return a report that says what a session is, without checking it."""
     return session.source.describe(session.transcript)
 
 
@@ -163,7 +163,7 @@ T = TypeVar("T")
 
 
 def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> RepairPlan:  # noqa: B008 - frozen
-    """Work out the repair of a session that was read."""
+    """Plan the repair of a session that was read."""
     with paused_collection():
         plan = plan_repair(session.source.form, session.transcript, options)
     if not plan.changed:
@@ -174,11 +174,11 @@ def plan_session(session: Opened, options: RepairOptions = RepairOptions()) -> R
             source.form, context.name, plan.data
         )
         try:
-            if source.kind == DOCUMENT:  # it may have become lines
+            if source.kind == DOCUMENT:  # a repair may have turned it into lines
                 parse_file(source.form, DOCUMENT, source.path, plan.data)
             require_records(source.form, source.kind, plan.after)
         except Unreadable:
-            # It is known by the place where it lies, and nothing of it is left there.
+            # It is recognized only by its place, and nothing of it is left there.
             is_known = False
         if not is_known:
             held = structs.replace(plan.before, notes=[*plan.before.notes, _UNKNOWN_AFTER])
@@ -197,9 +197,11 @@ def repair(
     run: str | None = None,
     follow_symlinks: bool = False,
 ) -> Repaired:
-    """Repair a session where it is, with a backup; raises Conflict if it cannot be done safely.
+    """Repair a session in place, with a backup.
 
-    A file that changes while the repair is being planned is read and planned again.
+    If the file changes in the meantime, it is read and planned again. Raises ``Conflict`` if the
+    repair cannot be made safely and ``Unreadable`` if the session cannot be read; then nothing was
+    changed. A crash leaves either the original or the repaired session.
     """
     if isinstance(source, str):
         [source] = resolve_sources(source)
@@ -214,7 +216,7 @@ def repair(
 
 
 def until_it_stays(attempt: Callable[[], T]) -> T:
-    """Read, plan and write again while the file moves on in between, some times at most."""
+    """Read, plan and write again, a few times, as long as the file changes in between."""
     for _ in range(_TRIES - 1):
         try:
             return attempt()
@@ -226,7 +228,7 @@ def until_it_stays(attempt: Callable[[], T]) -> T:
 
 
 def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
-    """Return the outcome of a repair, without writing it."""
+    """Return what a repair would do, without writing it."""
     report = session.source.describe(session.transcript)
     if plan is None:
         return Repaired(report)
@@ -237,7 +239,7 @@ def preview_plan(session: Opened, plan: RepairPlan | None) -> Repaired:
 def write_plan(
     session: Opened, plan: RepairPlan, run: str, details: Mapping[str, Any] | None = None
 ) -> Repaired:
-    """Write a plan, with a backup that records what it was for, and ``details``."""
+    """Write a plan, with a backup that says what it was for and contains ``details``."""
     done = preview_plan(session, plan)
     if plan.changed:
         noted = {
@@ -259,9 +261,9 @@ def write_repair(
     *,
     follow_symlinks: bool = False,
 ) -> tuple[Repaired, bool]:
-    """Write a planned repair; a session that goes on meanwhile is read and planned again.
+    """Write a planned repair; if the session goes on meanwhile, read and plan it again.
 
-    Return what was done, and whether it was to a session that had gone on.
+    Returns what was done, and whether the session had gone on.
     """
     run = run or backups.new_run()
     try:
@@ -274,12 +276,12 @@ def write_repair(
 
 
 def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> None:
-    """Raise Busy if a program has a session open, as far as that can be determined."""
+    """Raise ``Busy`` if a program has a session open, as far as that can be known."""
     session.source.require_closed(session, way, is_named=is_named)
 
 
 def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
-    """Return the bytes of the repaired session for another file, packed if its name says so."""
+    """Return the bytes of the repaired session for another file, compressed if its name says so."""
     if session.before is None:
         raise Unreadable("it is in a database; a copy of one of its sessions cannot be written")
     data = file_bytes(plan.after)
@@ -297,11 +299,11 @@ def backups_of(
     run: str | None = None,
     declined: Declined | None = None,
 ) -> list[Backup]:
-    """Return the backups of a file or a database, or of all below a folder, newest first.
+    """Return the backups of a file or a database, or of all files below a folder, newest first.
 
-    A target may also be the id of a session; in a database, only that session's backups are
-    returned. Anything below a folder that cannot be read is reported to ``declined``, or else
-    raised.
+    A target may also be the id of a session; in a database, these are the backups of that session.
+    Files below a folder that cannot be read are reported to ``declined``, or raise an error without
+    it.
     """
     path = target.removeprefix(_URL)
     own = session
@@ -328,7 +330,7 @@ def backups_of(
 
 
 def session_of(backup: Backup) -> str | None:
-    """Return the session in a database that a backup belongs to; None for the backup of a file."""
+    """Return the session in a database that a backup is for; None for a backup of a file."""
     if backup.rows is None:
         return None
     from lockstitch.sources import rows  # noqa: PLC0415 - sqlite3 is loaded for databases only
@@ -345,8 +347,8 @@ def find_undoable(
 ) -> list[Backup]:
     """Return the backups that an undo of a target would restore, newest first.
 
-    That is the last repair of a file or of one session in a database, the last one that touched a
-    database or anything below a folder, or whatever part of a run is not undone yet.
+    That is the last repair of a file, or of one session in a database; the last repair that touched
+    a database or anything below a folder; or everything of a run that was not undone yet.
     """
     found = backups_of(target, session=session, run=run, declined=declined)
     if session is not None and found == [] and os.path.isfile(target.removeprefix(_URL)):  # noqa: PTH113 - start-up time
@@ -361,13 +363,13 @@ def find_undoable(
     if not due:
         already = "; it was already" if found else ""
         raise UsageError(f"it has nothing from run {run} to undo{already}")
-    # A session that one run has repaired twice goes back step by step.
+    # A session that one run has repaired twice is undone step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]
 
 
 def _is_void(backup: Backup) -> bool:
-    """Whether a repair was cut short before it changed anything."""
+    """Whether a repair was interrupted before it changed anything."""
     if backup.status != "unfinished":
         return False
     with suppress(LockstitchError, OSError):
@@ -380,7 +382,7 @@ def _is_void(backup: Backup) -> bool:
 
 
 def require_undoable(backup: Backup, *, force: bool = False) -> None:
-    """Raise whatever an undo with this backup would raise; changes nothing."""
+    """Raise the error that an undo with a backup would raise; nothing is changed."""
     backups.find_undoable(backup.path, stem=backup.stem, force=force)
     if backup.rows is None:
         _require_file_closed(backup.path)
@@ -389,10 +391,10 @@ def require_undoable(backup: Backup, *, force: bool = False) -> None:
 
 
 def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> Undone:
-    """Undo one repair: a file byte for byte, the rows of a session in a database one by one.
+    """Undo one repair: restore a file byte for byte, or the rows of a session one by one.
 
-    Raises Conflict if the session has changed since the repair, unless ``force`` keeps that state
-    as another backup, and Busy while a program has it open.
+    Raises ``Conflict`` if the session is no longer what the repair left, unless ``force`` keeps
+    that as one more backup, and ``Busy`` while a program has it open.
     """
     if backup.rows is None:
         _require_file_closed(backup.path)
@@ -402,7 +404,7 @@ def undo(backup: Backup, *, force: bool = False, as_run: str | None = None) -> U
 
 
 def past_runs(url: str) -> Iterator[tuple[str, PastRun]]:
-    """Yield the runs that repaired threads in a PostgreSQL, each with the name of its schema."""
+    """Yield the runs that repaired threads in a PostgreSQL database, each with its schema."""
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import repairs  # noqa: PLC0415 - an extra
 
@@ -412,7 +414,7 @@ def past_runs(url: str) -> Iterator[tuple[str, PastRun]]:
 
 
 def _open_schemas(url: str) -> Iterator[tuple[str, Database, LangGraphSchema]]:
-    """Yield the schemas of a PostgreSQL that hold threads, each with its name and a connection."""
+    """Yield the schemas with threads in a PostgreSQL database, each with a connection."""
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import database  # noqa: PLC0415 - an extra
 
@@ -424,9 +426,9 @@ def _open_schemas(url: str) -> Iterator[tuple[str, Database, LangGraphSchema]]:
 def undo_threads(
     url: str, session: str | None = None, run: str | None = None
 ) -> Iterator[tuple[str, UndoneThread]]:
-    """Undo repairs of LangGraph threads in a PostgreSQL database: those of a run, or of one thread.
+    """Undo repairs of LangGraph's threads in a PostgreSQL database: of a run, or of one thread.
 
-    Yields the name of each schema with the outcome for a thread there. Raises ``UsageError`` if
+    Yields the name of each schema, with what became of a thread there. Raises ``UsageError`` if
     there is nothing to undo.
     """
     with psycopg_hint():
@@ -452,7 +454,7 @@ def _restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
 
 
 def _require_file_closed(path: str) -> None:
-    """Raise Busy if a program has a session's file open, as far as it can be asked."""
+    """Raise ``Busy`` if a program has a session's file open, as far as that can be known."""
     source: Source | None = None
     with suppress(LockstitchError, OSError):
         [source] = resolve_sources(path)
@@ -499,7 +501,7 @@ def export(
 def remove_secrets(
     messages: list[Any], dialect: str, *, personal: bool = False
 ) -> tuple[list[Any], list[Redaction]]:
-    """Return messages without secrets, still valid, and what was removed from them."""
+    """Return messages without secrets, still valid, and the list of what was removed."""
     from lockstitch.redaction import drop_broken_thinking, redact_value  # noqa: PLC0415 - as above
 
     clean, found = redact_value(messages, personal=personal)
@@ -509,6 +511,6 @@ def remove_secrets(
 
 
 def encode_messages(messages: Sequence[Any]) -> bytes:
-    """Write a JSON list with one message per line."""
+    """Return a JSON list with one message on each line."""
     lines = ",\n".join(dump(message) for message in messages)
     return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"

@@ -1,4 +1,4 @@
-"""Which addresses, files and folders are Lockstitch stores, and which one two names mean."""
+"""Recognize the addresses, files and folders that are Lockstitch stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstitch.stores.addresses import decoded_path, encoded_path, public
 
 POSTGRES = ("postgresql:", "postgres:")
 SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
-# Files that hold many sessions.
+# The suffixes of files that hold many sessions.
 DATABASES = (".db", ".sqlite", ".sqlite3")
 MAGIC = b"SQLite format 3\0"
 _LINES = ".jsonl"
@@ -24,23 +24,23 @@ _OPENING = re.compile(rb'\{"lockstitch":\d+,"session":"')
 
 
 def may_hold_many(target: str) -> bool:
-    """Whether a file may hold many sessions, so that its path alone names none of them."""
+    """Whether a file may hold many sessions, so that its path does not identify one."""
     return target.endswith(DATABASES)
 
 
 class StorePlace(Struct, frozen=True):
-    """The address of a store, and the session in it if one was named."""
+    """The address of a store and, if one session was named, that session."""
 
     url: str
     session: str | None = None
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"StorePlace({public(self.url)!r}, {self.session!r})"
 
 
 def may_be(target: str) -> bool:
-    """Whether a target can be a store, or a file of one, at a glance."""
+    """Whether a target may be a store, or a file of one, judging by its name."""
     if target.startswith(SCHEMES) or target.endswith(DATABASES):
         return True
     head = _first_bytes(target)
@@ -48,10 +48,9 @@ def may_be(target: str) -> bool:
 
 
 def place_of(target: str) -> StorePlace | None:
-    """Return which store a target is; None if it is another program's, or none at all.
+    """Return the store that a target is; None if it is another program's or not a store.
 
-    An address with our scheme is taken at its word, but that of a database may lead to the
-    database of another program.
+    An address with our scheme is believed, except that a database may belong to another program.
     """
     if target.startswith("sqlite:"):
         path = path_of(target)
@@ -78,20 +77,20 @@ def place_of(target: str) -> StorePlace | None:
 
 
 def is_postgres(target: str | None) -> bool:
-    """Whether a target is the address of a PostgreSQL."""
+    """Whether a target is the address of a PostgreSQL database."""
     return target is not None and target.startswith(POSTGRES)
 
 
 def names_schema(url: str) -> bool:
-    """Whether an address names a schema, which only those of LangGraph's do."""
+    """Whether an address names a schema, which only those of LangGraph's threads do."""
     found = addresses.parsed(url)
     return found is not None and bool(found.last("schema"))
 
 
 def _holds_only_threads(url: str) -> bool:
-    """Whether a PostgreSQL holds checkpoints of LangGraph and no store of ours.
+    """Whether a PostgreSQL database holds LangGraph's checkpoints and no store of ours.
 
-    What cannot be looked at counts as ours: whoever opens it says what is wrong with it.
+    A database that cannot be read counts as ours; opening it then says what is wrong.
     """
     if names_schema(url):
         return True
@@ -110,7 +109,7 @@ def path_of(url: str) -> str:
 
 
 def is_same_store(one: str, other: str) -> bool:
-    """Whether two names mean one store: its address, or the path of it or of a file in it."""
+    """Whether two names mean one store: its address, its path, or the path of a file in it."""
     return _store_named(one) == _store_named(other)
 
 
@@ -124,7 +123,7 @@ def _store_named(name: str) -> str:
 
 
 def is_own_database(path: str) -> bool:
-    """Whether a file is an SQLite database with our mark in it; through SQLite only."""
+    """Whether a file is an SQLite database with our mark in it; the file is read only by SQLite."""
     if not os.path.isfile(path):  # noqa: PTH113 - as above
         return False
     from lockstitch.formats import sqlite  # noqa: PLC0415 - for databases only
@@ -134,7 +133,7 @@ def is_own_database(path: str) -> bool:
     try:
         SqliteBackend(path, readonly=True).close()
     except LockstitchError:
-        # another program's, or ours of a later version: the mark says which
+        # another program's, or ours of a later version: the mark tells
         try:
             with sqlite.open_reading(path, follow=True) as base:
                 [(found,)] = base.execute("PRAGMA application_id").fetchall()
@@ -153,7 +152,7 @@ def _first_bytes(path: str) -> bytes:
 
 @contextmanager
 def psycopg_hint() -> Iterator[None]:
-    """Turn a missing psycopg into an error that says what to install."""
+    """Turn an ``ImportError`` of psycopg into an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
-"""Sessions in the databases of other programs: their rows, read, written and taken back.
+"""Sessions in the databases of other programs: read, write and restore their rows.
 
-Writing is one transaction. It first makes sure that the session is still, row for row, what was
-read; each row is then changed only if it is what it is changed from; and the images of all rows
-that it touches, before and after, are safe in a backup before it is final.
+A write is one transaction. It first makes sure that the session is still, row for row, what was
+read. Each row is then changed only if it has the expected content, and the images of all affected
+rows, before and after, are safe in a backup before the transaction commits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from lockstitch.formats.tables import (
 )
 from lockstitch.sources.source import Opened, Report, Source
 
-# The end of the year 9999, in seconds: no later time is one.
+# The end of the year 9999, in seconds; a later time is not valid.
 _LATEST = 253_402_300_800
 # The highest number that a row can have.
 _LAST = (1 << 63) - 1
@@ -85,7 +85,7 @@ _SESSION = "CAST(?1 AS TEXT)"
 class ListedRow(Struct, frozen=True):
     """A session in a database; ``updated`` is in seconds since 1970.
 
-    ``error`` says why this one cannot be read.
+    ``error`` says why the session cannot be read.
     """
 
     id: str
@@ -99,13 +99,13 @@ class ListedRow(Struct, frozen=True):
 
 
 def table_names(path: str | Path, *, follow: bool = True) -> set[str]:
-    """Return the names of the tables in a database, by which its program is known."""
+    """Return the names of the tables in a database, which tell its program."""
     with open_reading(path, follow=follow) as base:
         return tables_of(base)
 
 
 def list_sessions(path: str | Path, form: Any) -> list[ListedRow]:
-    """Return the sessions in a database, the one that was changed last first."""
+    """Return the sessions in a database, the last changed first."""
     with open_reading(path, follow=True) as base:
         sqlite.require_known(base, checked_form(form))
         found = list(checked_form(form).listed(base))
@@ -114,7 +114,7 @@ def list_sessions(path: str | Path, form: Any) -> list[ListedRow]:
 
 
 def _session_row(own: Any, project: Any, when: Any, title: Any) -> ListedRow:
-    """Return a session as it is listed; what is odd in its row is left out."""
+    """Return a session for a listing; values of the wrong type in its row are left out."""
     is_time = isinstance(when, (int, float)) and 0 <= when < _LATEST
     return ListedRow(
         own if type(own) is str else shown_name(repr(own)),
@@ -130,7 +130,7 @@ def load_rows(
 ) -> list[Record]:
     """Return the rows of one session, in the order in which its program reads them.
 
-    With ``search``, all else that the session has is looked into, too, as far as its format does.
+    With ``search``, the session's other rows are read, too, as far as its format does that.
     """
     kept: GuardedConnection | None = getattr(_kept_open, "base", None)
     if kept is not None and _kept_open.path == str(path):
@@ -149,7 +149,8 @@ def _loaded(base: GuardedConnection, form: Any, session: str, *, search: bool) -
     try:
         found = _session_rows(base, checked_form(form), session)
     finally:
-        # What is read is one moment's; no moment is held for longer than one session takes.
+        # Each session is read from one state of the database; no state is held for longer than
+        # that.
         with suppress(sqlite3.Error):
             base.execute("ROLLBACK")
     if not found:
@@ -161,7 +162,7 @@ def _loaded(base: GuardedConnection, form: Any, session: str, *, search: bool) -
 
 @contextmanager
 def kept_open(path: str | Path) -> Iterator[None]:
-    """Let one connection read all sessions of a database that are loaded meanwhile, here."""
+    """Let this thread read all sessions of a database over one connection during the block."""
     with open_reading(path, follow=True) as base:
         _kept_open.path, _kept_open.base = str(path), base
         try:
@@ -171,7 +172,7 @@ def kept_open(path: str | Path) -> Iterator[None]:
 
 
 def _session_rows(base: GuardedConnection, form: RowFormat, session: str) -> list[Row]:
-    """Return the rows of a session: those that its format names, or all with its id."""
+    """Return the rows of a session: those that its format selects, or all with its id."""
     own = form.rows(base, session)
     if own is not None:
         return own
@@ -194,8 +195,8 @@ def _selected(
 ) -> list[tuple[int, Columns]]:
     """Return the rows of a session, with their numbers, in the order of its program.
 
-    They are sorted here: SQLite would have to see all of them before it gives the first one, and
-    nobody counts what it stores meanwhile.
+    They are sorted here, because SQLite would have to read all rows before it returns the first
+    one, without limiting how much it stores meanwhile.
     """
     names = sqlite.names_of(base, table.name)
     wanted = ", ".join(map(quoted, ("rowid", *names)))
@@ -210,7 +211,7 @@ def _selected(
 
 
 class RowSource(Source, frozen=True):
-    """A session in the SQLite database of a program, which may hold many."""
+    """A session in a program's SQLite database, which may hold many."""
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
         if self.error is not None:
@@ -227,15 +228,15 @@ class RowSource(Source, frozen=True):
 
     def describe(self, transcript: Transcript) -> Report:
         report = super().describe(transcript)
-        # the file is that of others, too
+        # other sessions share the file, so its size says nothing
         report.size = transcript.size or sum(record.size for record in transcript.records)
         return report
 
     def require_closed(self, opened: Opened, way: str = "", *, is_named: bool = True) -> None:
-        """Raise Busy if another process has the database open.
+        """Raise ``Busy`` if another process has the database open.
 
-        To one that a repair only adds to, nothing happens but that a thread at work gets a branch
-        nobody goes on from; so a session that ``is_named`` is repaired all the same.
+        If the repair only adds rows, a running thread is not affected, except that it gets a branch
+        from which nobody continues. So a session that ``is_named`` is repaired all the same.
         """
         if not checked_form(self.form).adds:
             require_unused(self.path)
@@ -250,7 +251,7 @@ class RowSource(Source, frozen=True):
 
 
 def sources_in_database(path: str, name: str | None = None) -> list[Source]:
-    """Return the sessions in a database; raises UnknownFormat if no program is known to make it."""
+    """Return the sessions in a database; raise ``UnknownFormat`` if its program is not known."""
     form = format_named(name) if name else recognize(SQLITE, path, sorted(table_names(path)))[0]
     if form is not None and SQLITE not in form.kinds:
         raise UnknownFormat("it is a database, which that format does not use")
@@ -271,11 +272,11 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
     run: str,
     details: dict[str, Any] | None = None,
 ) -> str:
-    """Write changed rows with a backup of them; return the path of its manifest.
+    """Write changed rows with a backup of them; return the path of the backup's manifest.
 
-    Refused while another process has the database open: what looks like an open call may be at
-    work there, and its result would be lost once the call counts as answered. Not so where a
-    repair only adds rows, behind which a run that is still at work puts its own.
+    Raises ``Busy`` while another process has the database open: a call that looks open may still be
+    running there, and its result would be lost once the call counts as answered. A repair that only
+    adds rows is allowed, because an active run adds its own rows after them.
     """
     kept: list[Backup] = []
     real = regular_path(path, follow=False)
@@ -300,7 +301,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
 
 
 def require_unused(path: str, way: str = "") -> None:
-    """Raise Busy if another process has a database open, where that can be known."""
+    """Raise ``Busy`` if another process has a database open, as far as that can be known."""
     pids = database_users(path)
     if pids:
         raise Busy(
@@ -320,8 +321,9 @@ def save_rows(  # noqa: PLR0913 - what to write where, and what to do with the i
 ) -> Images:
     """Write the difference between two states of a session, in one transaction.
 
-    Raises Conflict, and writes nothing, if the session is no longer what was read. ``keep`` gets
-    the images of the touched rows before they are final, and must have them safe when it returns.
+    Raises ``Conflict``, and writes nothing, if the session is no longer what was read. ``keep``
+    gets the images of the changed rows before the commit, and must have stored them when it
+    returns.
     """
     layout = checked_form(form).layout
     with open_writing(path, follow=follow) as base:
@@ -343,9 +345,9 @@ def save_rows(  # noqa: PLR0913 - what to write where, and what to do with the i
 def _require_undoable(
     base: GuardedConnection, form: RowFormat, before: Sequence[Record], images: Images
 ) -> None:
-    """Raise Unreadable unless what was just written can be read, and taken back row for row.
+    """Raise ``Unreadable`` unless the rows just written can be read and restored one by one.
 
-    Where pages are damaged that nothing has looked at so far, this is where it shows.
+    This detects damaged pages that nothing has read so far.
     """
     session = form.session_of(next(row for row in before if isinstance(row, Row)))
     _session_rows(base, form, session)
@@ -363,7 +365,7 @@ def _require_undoable(
 def _followed(
     base: GuardedConnection, before: Sequence[Record], changes: Sequence[RowChange]
 ) -> Iterator[RowChange]:
-    """Return the rows that a trigger of the program itself has changed in the wake of others."""
+    """Yield the rows that a trigger of the program has changed as a consequence of our changes."""
     if not base.guard.triggers:
         return
     own = {(change.table, change.before["rowid"]) for change in changes if change.before}
@@ -376,7 +378,7 @@ def _followed(
 
 
 def _require_same(base: GuardedConnection, form: RowFormat, before: Sequence[Record]) -> None:
-    """Raise Conflict unless the session's rows are exactly those that were read."""
+    """Raise ``Conflict`` unless the session's rows are exactly those that were read."""
     old = [row for row in before if isinstance(row, Row)]
     if not old:
         raise UsageError("it holds no rows of that session")
@@ -407,7 +409,7 @@ def _changes(
 
 
 def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]:
-    """Return the numbers behind all that were ever used, one after the other."""
+    """Return a function that returns unused row numbers, each higher than all used so far."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
     counted = counters(base).get(table.name, (0, 0))[1]
@@ -439,10 +441,11 @@ def session_of_backup(backup: Backup) -> str | None:
 
 
 def restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
-    """Take the repair of some rows back, row for row; or only find out whether that can be done.
+    """Undo the repair of some rows, row for row; with ``dry_run`` only check that it is possible.
 
-    Raises Conflict if they are no longer what the repair left, and Busy while another process
-    has the database open: it may have gone on from them without having written that yet.
+    Raises ``Conflict`` if the rows are no longer what the repair left, and ``Busy`` while another
+    process has the database open, because it may have continued from them without having written
+    that yet.
     """
     if backup.rows is None:
         raise UsageError("it is the backup of a file, not of rows")
@@ -457,7 +460,7 @@ def restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
 
 
 def are_rows_undone(backup: Backup) -> bool:
-    """Whether all rows of a backup are as they were before, as if nothing had been repaired."""
+    """Whether all rows of a backup are as they were before the repair."""
     with open_reading(backup.path, follow=False) as base:
         if backup.rows is not None:
             sqlite.require_known(base, form_of_images(backup.rows))
@@ -466,7 +469,7 @@ def are_rows_undone(backup: Backup) -> bool:
 
 
 def _later(backup: Backup) -> str | None:
-    """Return the run of the last repair of the same session since, if it is in force."""
+    """Return the run of the session's last later repair, if that is still in effect."""
     own = session_of_backup(backup)
     for other in backups.list_backups(backup.path):
         if other.stem == backup.stem:
@@ -477,10 +480,10 @@ def _later(backup: Backup) -> str | None:
 
 
 def _passed_counts(backup: Backup) -> Counts:
-    """Return the counts that other repairs passed on to this one's, and that they had found.
+    """Return the counters that other repairs passed on to this one, as they had found them.
 
-    Sessions share SQLite's counters: an undo that is not of the last repair leaves them as they
-    are, and the undo of the last one then puts back what was there before both.
+    Sessions share SQLite's counters. An undo of any repair but the last one leaves them as they
+    are, and the undo of the last one then restores what was there before all of these repairs.
     """
     return {
         (change.before["name"], change.after["seq"]): change.before["seq"]
@@ -495,7 +498,7 @@ def _passed_counts(backup: Backup) -> Counts:
 
 
 class _RolledBack(Exception):
-    """Everything could be taken back, and nothing is to be."""
+    """Everything could be restored, but nothing shall be."""
 
 
 def take_back(
@@ -505,10 +508,10 @@ def take_back(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Put back what rows were before a repair; does nothing if that is what they are.
+    """Restore rows to what they were before a repair; do nothing if they are that already.
 
-    ``passed`` are counts that repairs which were undone since have left to this one's. With
-    ``dry_run`` it raises what it would raise, and changes nothing.
+    ``passed`` are counters that other, undone repairs passed on to this one. With ``dry_run`` it
+    raises what it would raise, and changes nothing.
     """
     form = form_of_images(images)
     with suppress(_RolledBack), open_writing(path, follow=False) as base:

@@ -1,8 +1,8 @@
 """One session in whatever holds it: a file, rows of a database, a thread, a Lockstitch store.
 
-``Source`` is the interface that all of them share, and a file's own way. A source is opened,
-which reads and parses it once; what was opened is checked, repaired and written by the functions
-of ``operations``, which need not know what they have in hand.
+``Source`` is the interface that all of these share, and implements it for files. Opening a source
+reads and parses it once. The functions of ``operations`` check, repair and write what was opened,
+and need not know what kind of source it is.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 _LARGE = 32 << 20
 _RESTING = 60
 COPY = ", or use -o FILE to write a copy"
-# The format of sessions in Lockstitch stores.
+# The name of the format of sessions in Lockstitch stores.
 OWN = "lockstitch"
-# The states of a session that its program resumes with all that was said.
+# The states in which a program resumes a session with everything that was said.
 HEALTHY = ("ok", "notes")
 
 
 class Report(Struct):
-    """The outcome of checking one session; ``error`` says why it could not be read.
+    """What is known about one session after a check; ``error`` says why it could not be read.
 
-    ``reachable`` and ``unreachable`` count turns, ``left`` the bytes of those that a resume leaves
-    behind. ``notes`` says what was left alone on purpose, ``records`` counts the records of a
-    session in a Lockstitch store. ``is_unknown`` says that no known program writes such a file, so
-    it may not be a session at all.
+    ``reachable`` and ``unreachable`` count turns, and ``left`` the bytes of the unreachable ones,
+    which a resume would drop. ``notes`` says what was left on purpose. ``records`` counts the
+    records of a session in a Lockstitch store. ``is_unknown`` says that no known program writes
+    such a file, so that it may contain no session at all.
     """
 
     target: str
@@ -84,7 +84,7 @@ def status_of_findings(findings: Sequence[Finding]) -> str:
 
 
 class Opened(Struct):
-    """A session that was read; ``before`` is the content of its file, None for a database."""
+    """A session that was read; ``before`` is the state of its file, None for a database."""
 
     source: Source
     transcript: Transcript
@@ -94,10 +94,10 @@ class Opened(Struct):
 
 
 class Source(Struct, frozen=True):
-    """One session in its store: the path, its format, and its id if the store holds many.
+    """One session and where it is: a path, its format, and its id if the path holds many.
 
-    ``error`` says why a file among others could not be read; its format may be unknown then. This
-    class is a session in a file of its own; subclasses override what is different about theirs.
+    ``error`` says why a file among others could not be read; its format may then be unknown. This
+    class is a session in a file of its own; subclasses override what differs for theirs.
     """
 
     path: str
@@ -108,11 +108,14 @@ class Source(Struct, frozen=True):
 
     @property
     def form(self) -> Format:
-        """The format itself."""
+        """The format of the session."""
         return format_named(self.format)
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
-        """Read the session once and parse it; ``search`` includes all that a database has."""
+        """Read the session once, and parse it.
+
+        ``search`` includes everything that a database has.
+        """
         if self.error is not None:
             raise Unreadable(self.error)
         form, before = self.form, snapshot(self.path, follow_symlinks=follow_symlinks)
@@ -120,7 +123,7 @@ class Source(Struct, frozen=True):
             return Opened(self, parse_file(form, self.kind, self.path, before.data), before)
 
     def glance(self) -> Opened:
-        """Read the session for a check only: no more of a large file than a check needs."""
+        """Read the session for a check; of a large file, only what a check needs."""
         if self.error is not None:
             raise Unreadable(self.error)
         status = os.stat(self.path)  # noqa: PTH116 - pathlib costs start-up time
@@ -129,7 +132,8 @@ class Source(Struct, frozen=True):
             return self.open(follow_symlinks=True, search=True)
         with read.open_regular(self.path) as handle:
             data: Any
-            # A mapped file that its program cuts short ends this process, so it must be at rest.
+            # If another program truncates a mapped file, this process is killed, so the file must
+            # be at rest.
             if time.time() - status.st_mtime > _RESTING:
                 read.require_size(os.fstat(handle).st_size)
                 data = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
@@ -139,12 +143,15 @@ class Source(Struct, frozen=True):
         records = transcript.records
         numbers = {number for row in transcript.history.sources for number in row}
         if any(SLIM in records[number].value for number in numbers):
-            # of some records that are sent only the links were read
+            # of some records that are sent, only the links were read
             transcript = parse_file(self.form, self.kind, self.path, data)
         return Opened(self, transcript)
 
     def prove(self) -> Report | None:
-        """Return the report of a session that a quick pass proves healthy; None if it does not."""
+        """Return the report on a session that a quick check proves healthy.
+
+        None if it proves nothing.
+        """
         quick = self.form.quick(self.path)
         if quick is None:
             return None
@@ -155,7 +162,7 @@ class Source(Struct, frozen=True):
         return report
 
     def check(self) -> Report:
-        """Return what is wrong with the session; changes nothing."""
+        """Return what is wrong with the session; nothing is changed."""
         try:
             report = None if self.error is not None else self.prove()
         except OSError as error:
@@ -163,11 +170,11 @@ class Source(Struct, frozen=True):
         return report or self.examine()[0]
 
     def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
-        """Check the session, or each session of this source in turn."""
+        """Yield the reports on all sessions that this source stands for."""
         yield self.check()
 
     def examine(self) -> tuple[Report, Transcript | None]:
-        """Check the session without a quick pass; return the report and what was read."""
+        """Return a full report on the session, without a quick check first, and what was read."""
         try:
             with paused_collection():
                 opened = self.glance()
@@ -182,11 +189,11 @@ class Source(Struct, frozen=True):
         return report, opened.transcript
 
     def unreadable(self, error: str) -> Report:
-        """Return the report of a session that cannot be read."""
+        """Return the report on a session that cannot be read."""
         return Report(public(self.path), self.format or None, self.session, error=error)
 
     def describe(self, transcript: Transcript) -> Report:
-        """Describe the session, without checking it."""
+        """Return a report that says what the session is, without checking it."""
         status = os.stat(self.path)  # noqa: PTH116 - pathlib costs start-up time
         return Report(
             target=self.path,
@@ -204,10 +211,10 @@ class Source(Struct, frozen=True):
         )
 
     def require_closed(self, opened: Opened, way: str = "", *, is_named: bool = True) -> None:
-        """Raise Busy if a program has the session open, as far as that can be determined.
+        """Raise ``Busy`` if a program has the session open, as far as that can be known.
 
-        What looks like an open call may be running there. ``way`` says what else can be done, and
-        ``is_named`` that a person named exactly this session.
+        A call that looks open may be running there. ``way`` says what else can be done, and
+        ``is_named`` that a person named this very session.
         """
         known, form = opened.transcript, self.form
         path = opened.before.path if opened.before else self.path
@@ -217,7 +224,7 @@ class Source(Struct, frozen=True):
     def write(
         self, opened: Opened, plan: RepairPlan, run: str, details: dict[str, Any]
     ) -> tuple[str | None, int]:
-        """Write a plan; return the backup, and how many bytes others added."""
+        """Write a plan with a backup; return the backup's path, and how many bytes others added."""
         before = opened.before
         if before is None:
             raise UsageError("only a part of it was read, so nothing can replace it")
@@ -233,7 +240,7 @@ class Source(Struct, frozen=True):
 class Repaired(Struct):
     """What a repair did to one session, or would do; ``backup`` says where the original is.
 
-    ``went_on`` says that it was not done, because the session was continued meanwhile.
+    ``went_on`` says that nothing was done because the session was no longer what was read.
     """
 
     report: Report
@@ -264,16 +271,16 @@ class Repaired(Struct):
         return "broken" if is_broken(self.report.findings) else "ok"
 
 
-# Shows how far something is: what is done, how much there is of it, and what is counted.
+# Shows progress: how much is done, how much there is, and in which unit.
 Bar = Callable[[str, int, str], AbstractContextManager[Callable[[int], object]]]
 
 
 class Survey(Struct, frozen=True):
-    """How the sessions of a store or a database are processed.
+    """Options for going through the many sessions of a store or a database.
 
-    ``workers`` processes read the threads, by default as many as there are processors; with a
-    ``shard``, only those in it. ``search`` includes older checkpoints. The requests of a store are
-    checked for a ``dialect`` and a ``model``.
+    ``workers`` processes read threads, by default one for each processor, and only those in a
+    ``shard`` if it is given. ``search`` also looks for damage in older checkpoints. Requests of a
+    store are made for a ``dialect`` and a ``model``.
     """
 
     dialect: str | None = None
@@ -285,7 +292,7 @@ class Survey(Struct, frozen=True):
 
     @contextmanager
     def showing(self, title: str, total: int, unit: str) -> Iterator[Callable[[int], object]]:
-        """Report the progress, if a callback was given."""
+        """Show the progress, if that is wanted."""
         if self.bar is None:
             yield lambda _: None
             return
@@ -294,12 +301,12 @@ class Survey(Struct, frozen=True):
 
 
 class ManySource(Source, frozen=True):
-    """A store or a database whose sessions are gone through as one, or the one of them named.
+    """A store or a database whose sessions are processed one after the other, or one of them.
 
-    There may be millions, so that they are checked and repaired as they come.
+    There may be millions, so reports and repairs are yielded as they come.
     """
 
-    # What a person calls one of them, and where what a repair takes out of one stays.
+    # The word for one of its sessions, and for where a repair keeps what it removes.
     noun: ClassVar[str] = "session"
     keeps: ClassVar[str] = "still in the original"
 
@@ -307,15 +314,18 @@ class ManySource(Source, frozen=True):
     def repairs(
         self, options: RepairOptions, run: str, survey: Survey, *, writes: bool
     ) -> Iterator[Repaired]:
-        """Work out the repair of each session that needs one, and write it if that is said."""
+        """Plan the repair of each session that needs one; with ``writes``, write it."""
 
     @abstractmethod
     def copy(self, url: str) -> tuple[int, int]:
-        """Write all that can be read into a new store; return how many, and what was lost."""
+        """Write everything readable to a new store.
+
+        Return how many sessions, and how much was lost.
+        """
 
     @abstractmethod
     def undo_words(self, sessions: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return what follows ``lockstitch undo`` to take the repair of some sessions back."""
+        """Return the arguments of ``lockstitch undo`` that undo the repair of some sessions."""
 
 
 class Shorter(Struct):
@@ -334,11 +344,11 @@ class Shorter(Struct):
 
 @contextmanager
 def paused_collection() -> Iterator[None]:
-    """Let Python's collector wait.
+    """Pause Python's garbage collector during the block.
 
-    What is read of a session has no circles in it, and looking for them time and again, as ever
-    more objects are made, takes a quarter of the time that a large session does. What was made
-    meanwhile counts as old then, so that it is not all looked at the moment that this ends.
+    The data of a session contains no cycles, and searching for them again and again, as more and
+    more objects are made, takes a quarter of the time for a large session. Objects made meanwhile
+    are then marked as old, so that they are not all searched as soon as the block ends.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -346,16 +356,17 @@ def paused_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # what the program froze itself has to stay frozen
+            if not gc.get_freeze_count():  # keep frozen what the program itself froze
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def _keep_time(before: Snapshot) -> None:
-    """Let a session stay as old as it was: programs resume the one that was used last.
+    """Keep the time of a session's file, because programs resume the one that was used last.
 
-    It gets a time one millisecond later, so that whoever remembers the old one sees the change.
+    The file gets a time one millisecond later, so that a program which remembers the old time sees
+    the change.
     """
     later = before.mtime_ns + 1_000_000
     follows = os.utime not in os.supports_follow_symlinks
@@ -364,7 +375,7 @@ def _keep_time(before: Snapshot) -> None:
 
 
 def pasted(path: str, home: str | None = None) -> str:
-    """Return a path as it can be pasted into a shell, with ``~`` for the home directory."""
+    """Return a path quoted for a shell, with ``~`` for the home directory."""
     own = os.path.expanduser("~") if home is None else home  # noqa: PTH111 - start-up time
     if own and own != os.sep and path.startswith(own.rstrip(os.sep) + os.sep):
         rest = path[len(own.rstrip(os.sep)) + 1 :]
@@ -373,13 +384,13 @@ def pasted(path: str, home: str | None = None) -> str:
 
 
 def resume_line(words: Sequence[str], folder: str | None, here: str) -> str:
-    """Return a line of shell for these words, which first goes to a folder if it is another one."""
+    """Return a shell command for these words, which first changes to another folder if needed."""
     line = shlex.join(words)
     return f"cd {pasted(folder)} && {line}" if line and folder and folder != here else line
 
 
 def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tuple[str, ...], bool]:
-    """Return a program's name, the words that resume a session of it, and whether by folder."""
+    """Return a program's name, the words that resume a session, and whether the folder matters."""
     if not form or form == OWN:
         return ("Lockstitch" if form else ""), (), False
     try:

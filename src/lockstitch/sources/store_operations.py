@@ -1,6 +1,6 @@
-"""Lockstitch stores, looked after from outside.
+"""Operations on Lockstitch stores from outside.
 
-A session goes back, branches off, is made shorter, removed, searched, copied, or taken in.
+Rewind, fork, compact, delete, search and copy sessions, and import message lists.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from lockstitch.stores.opening import KNOWN, open_backend
 
 
 class RewindDone(Struct, frozen=True):
-    """A session that was rewound: from which record to which, and where it ends now."""
+    """A rewound session: from which record to which, and where it ends now."""
 
     session: str
     was: int
@@ -53,12 +53,12 @@ class RewindDone(Struct, frozen=True):
 
 
 def checkpoints(target: str, session: str | None = None) -> list[Checkpoint]:
-    """List the checkpoints to go back to, oldest first; name one by its ``seq``."""
+    """Return the places to go back to, oldest first; each can be named by its ``seq``."""
     return list(read(target, session).view.checkpoints)
 
 
 class LeftBehind(Struct, frozen=True):
-    """How much of a conversation a rewind removes."""
+    """How much of a conversation a rewind removes from it."""
 
     turns: int
     replies: int
@@ -75,7 +75,7 @@ def find_aim(journal: Journal, to: int | str | None) -> int:
 
 
 def count_left_behind(journal: Journal, to: int) -> LeftBehind:
-    """Count what a rewind to a record would remove from the conversation."""
+    """Return how much a rewind to a record removes from the conversation."""
     kept = {fact.seq for fact in journal.state.line(to)}
     gone = [item for item in journal.view.items if item.seq not in kept]
     replies = [item for item in gone if isinstance(item, ModelReply)]
@@ -90,10 +90,10 @@ def rewind(
     to: int | str | None = None,
     wait: float = 0.0,
 ) -> RewindDone:
-    """Go back to a record, or to the checkpoint with a label; without ``to`` undo the last rewind.
+    """Go back to a record or a labelled checkpoint; without ``to``, undo the last rewind.
 
-    It is one more fact in the journal: nothing is deleted. Raises ``Held`` if another writer has
-    the session for longer than ``wait`` seconds.
+    The rewind is one more record in the journal, and nothing is deleted. Raises ``Held`` if another
+    writer holds the session for longer than ``wait`` seconds.
     """
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend:
@@ -107,7 +107,7 @@ def rewind(
 def preview_journal_compaction(
     journal: Journal, budget: int, most_bytes: int | None = None
 ) -> Compaction:
-    """Return what a compaction would come to without a model; nothing is written."""
+    """Return what a compaction without a model would do; nothing is written."""
     view, dialect = journal.view, journal.dialect
     counter = calibrated(view, dialect, journal.blobs)
     room = budget_of(budget, most_bytes)
@@ -116,7 +116,7 @@ def preview_journal_compaction(
 
 
 def describe_journal_compaction(target: str, journal: Journal, done: Compaction) -> Shorter:
-    """Return the outcome of a compaction with the number of turns that its summary covers."""
+    """Return the description of a compaction, with the number of turns that its summary covers."""
     view = journal.view if done.event is None else journal.state.snapshot(done.event)
     return _shorter(target, journal.session, view, done)
 
@@ -136,7 +136,7 @@ def compact_stored(
     dialect: str | None = None,
     **options: Unpack[CompactOptions],
 ) -> Shorter:
-    """Compact a session as ``Session.compact`` does, with its options; this adds one record."""
+    """Compact a session as ``Session.compact`` does, with the same options."""
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         done = opened.compact(summarize, budget=budget, dialect=dialect, **options)
@@ -144,7 +144,7 @@ def compact_stored(
 
 
 def uncompact(target: str, session: str | None = None) -> str:
-    """Undo every compaction of a session; returns its name."""
+    """Undo all compactions of a session; return its name."""
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend, Session(backend, name, create=False) as opened:
         opened.uncompact()
@@ -152,9 +152,9 @@ def uncompact(target: str, session: str | None = None) -> str:
 
 
 def fork(target: str, session: str | None, new: str, *, at: int | str | None = None) -> int:
-    """Create a session from another's records, up to a record or a label; returns how many.
+    """Create a session from another one's records, up to a record or a label; return how many.
 
-    The other session may be in use: it is only read.
+    The other session may have a writer, because it is only read.
     """
     place, name = _find_session(target, session)
     with open_backend(place.url) as backend:
@@ -169,7 +169,7 @@ def name_in(target: str, session: str | None = None) -> str:
 
 
 def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
-    """Make sure that a session is there before its store is opened for writing."""
+    """Make sure that a session exists before its store is opened for writing."""
     backend, place = open_store(target)
     with backend:
         name = choose_session(backend, session or place.session)
@@ -194,7 +194,7 @@ class CopyFailed(Struct, frozen=True):
 
 
 def address_of(target: str) -> str:
-    """Return the address of a store to write to, which need not be there yet."""
+    """Return the address of a store to write to, which need not exist yet."""
     if target.startswith(SCHEMES):
         return target
     place = place_of(target)
@@ -206,21 +206,21 @@ def address_of(target: str) -> str:
 
 
 def _find_store(target: str) -> StorePlace:
-    """Make sure that a store is there before it is opened for writing."""
+    """Make sure that a store exists before it is opened for writing."""
     backend, place = open_store(target)
     backend.close()
     return place
 
 
 def describe_session(target: str, session: str | None = None) -> Listed:
-    """Describe the session that was named, or the only one there is."""
+    """Return the listing of the session that was named, or of the only one there is."""
     backend, place = open_store(target)
     with backend:
         name = choose_session(backend, session or place.session)
         require(backend, name)
         head = backend.head(name)
         seq = head.seq if head else 0
-        # a text behind which this name comes first: its last character is one smaller
+        # a text just before this name: its last character is one smaller
         before = f"{name[:-1]}{chr(ord(name[-1]) - 1)}\x7f"
         near = backend.listed(Listing(name=before), 1)
         return next((one for one in near if one.session == name), Listed(name, seq, 0, 0, 0))
@@ -229,14 +229,14 @@ def describe_session(target: str, session: str | None = None) -> Listed:
 def delete(
     target: str, session: str | None = None, *, wait: float = 0.0, reason: str | None = None
 ) -> Deleted:
-    """Delete a session for good, as ``Store.delete`` does; with a reason it is recorded."""
+    """Delete a session, as ``Store.delete`` does; a ``reason`` is recorded in the audit."""
     name = describe_session(target, session).session
     with open_backend(_find_store(target).url) as backend:
         return delete_with_reason(backend, name, wait, reason)
 
 
 def vacuum(target: str) -> int:
-    """Free the space of deleted sessions, as ``Store.vacuum`` does; returns the bytes freed."""
+    """Free the space of deleted sessions, as ``Store.vacuum`` does; return the bytes freed."""
     with open_backend(_find_store(target).url) as backend:
         return backend.vacuum()
 
@@ -287,7 +287,7 @@ def search_store(
     limit: int | None = None,
     advance: Advance = lambda _: None,
 ) -> Iterator[Match]:
-    """Find records of a store, or of one session, as ``Store.search`` does."""
+    """Yield matching records of a store, or of one session, as ``Store.search`` does."""
     backend, place = open_store(target)
     name = session or place.session
     with backend:
@@ -308,7 +308,7 @@ def search_store(
 
 
 def records_in(target: str, session: str | None = None) -> int:
-    """Count the records that are going to be read."""
+    """Return the number of records that a search will read."""
     backend, place = open_store(target)
     with backend:
         name = session or place.session
@@ -326,10 +326,10 @@ def migrate(
     name: str | None = None,
     advance: Advance = lambda _: None,
 ) -> Iterator[Copy | CopyFailed]:
-    """Copy one session of a store, or all, into another one, as ``Store.copy`` does.
+    """Copy one session of a store, or all, into another store, as ``Store.copy`` does.
 
-    The source stays as it is. Sessions that are already there are not copied again, so the call can
-    always be repeated; if one cannot be copied, the others still are.
+    The source stays as it is. Sessions that were copied already are not copied again, so this can
+    be repeated after a crash. If one session cannot be copied, the others still are.
     """
     url = address_of(target)
     backend, place = open_store(source)

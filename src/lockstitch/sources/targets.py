@@ -1,7 +1,7 @@
-"""What a person names, as sources: a file, a folder, an id, or the address of a store.
+"""Turn what a person names into sources: a file, a folder, an id, or the address of a store.
 
-``resolve`` finds out what a target is, once, from as little of it as will do: its address, its
-place, its first records or its tables. Whoever has the sources need not ask again.
+``resolve`` finds out once what a target is, from as little of it as possible: its address, its
+path, its first records or its tables. Code that has the sources need not ask again.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from lockstitch.stores.addresses import public
 SUFFIXES = (".jsonl", ".json", ".jsonl.zst", ".db", ".sqlite", ".sqlite3", ".traj")
 OWN_FOLDER = ".lockstitch"
 LANGGRAPH = "langgraph"
-# What a target may be: sessions of programs, a Lockstitch store, LangGraph's in a PostgreSQL.
+# The kinds of targets: sessions of programs, a Lockstitch store, LangGraph's threads in PostgreSQL.
 SESSIONS, STORE, THREADS = "sessions", "store", "threads"
-# So many sessions are named of those that an id may mean.
+# How many sessions to name if an id may mean several.
 _LISTED = 5
 _OWN = (
     "it is a Lockstitch store: in Python name one session of it with lockstitch.stored; on the "
@@ -54,7 +54,7 @@ _OWN = (
 )
 
 
-# Where programs keep their sessions
+# Where programs keep their sessions.
 
 
 def places_of(form: Format, home: Path, environ: Mapping[str, str]) -> Iterator[str]:
@@ -65,7 +65,7 @@ def places_of(form: Format, home: Path, environ: Mapping[str, str]) -> Iterator[
 
 
 def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) -> list[str]:
-    """Return the files at a place, and folders on the way that may not be looked into."""
+    """Return the files at a place, and folders on the way that cannot be read."""
     moved = environ.get(variable) if variable else None
     found, closed = [str(Path(moved) if moved else home)], []
     for step in (below(variable, place) if moved else place).split("/"):
@@ -87,7 +87,7 @@ def _matches(home: Path, environ: Mapping[str, str], variable: str, place: str) 
 def searched_folders(
     *, home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the folders that are searched for sessions by default."""
+    """Return the folders that are searched for sessions if none is named."""
     where = os.environ if environ is None else environ
     places = known_folders(home or Path.home(), where)
     return [*dict.fromkeys(folder for folder, _ in places)]
@@ -99,7 +99,7 @@ def known_folders(home: Path, environ: Mapping[str, str]) -> Iterator[tuple[str,
         moved = environ.get(form.variable) if form.variable else None
         for place in form.places:
             steps = (below(form.variable, place) if moved else place).split("/")
-            # the last step names files, and everything from the first pattern on is one
+            # the last step names files, and everything from the first pattern on is one pattern
             fixed = next((at for at, step in enumerate(steps) if "*" in step), len(steps) - 1)
             yield str(Path(moved or home, *steps[:fixed])), tuple(steps[fixed:])
 
@@ -110,7 +110,7 @@ def session_paths(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Yield the files to scan: those below the targets, or in all known places on this machine."""
+    """Yield the files to scan: those below the targets, or in all known places of this machine."""
     named = list(targets)
     for target in named:
         if os.path.isdir(target):  # noqa: PTH112 - pathlib costs start-up time
@@ -125,9 +125,9 @@ def session_paths(
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder that may hold sessions, in a steady order.
+    """Yield the files below a folder that may hold sessions, in a stable order.
 
-    A folder that cannot be looked into comes as well, so that whoever opens it says so.
+    A folder that cannot be read is yielded as well, so that opening it reports the reason.
     """
     closed: list[str] = []
     walk = read.walk_folders(folder, lambda error: closed.append(str(error.filename)))
@@ -140,14 +140,14 @@ def files_below(folder: str) -> Iterator[str]:
     yield from closed
 
 
-# Resolving
+# Resolving.
 
 
 def classify(target: str, form: str | None = None) -> str:
-    """Return what a target is: ``STORE``, ``THREADS`` or ``SESSIONS``, which may be in files.
+    """Return the kind of a target: ``STORE``, ``THREADS``, or ``SESSIONS``, which may be files.
 
-    A folder is a store only if ``form`` says so. Raises ``UnknownFormat`` for a PostgreSQL that
-    holds nothing of either, and ``Unreadable`` for what ``form`` says and it is not.
+    A folder is a store only if ``form`` says so. Raises ``UnknownFormat`` for a PostgreSQL database
+    with neither a store nor threads, and ``Unreadable`` if the target is not what ``form`` says.
     """
     if target.startswith(POSTGRES) and form in (None, LANGGRAPH):
         if form == LANGGRAPH or names_schema(target):
@@ -165,7 +165,7 @@ def classify(target: str, form: str | None = None) -> str:
 
 
 def look_into(url: str) -> Any:
-    """Return what a PostgreSQL holds; raises ``UnknownFormat`` if it is nothing that is known."""
+    """Return what a PostgreSQL database holds; raise ``UnknownFormat`` for unknown content."""
     with psycopg_hint():
         from lockstitch.formats.langgraph.postgres import database  # noqa: PLC0415 - an extra
 
@@ -188,9 +188,9 @@ def resolve(  # noqa: PLR0913 - options, all by name
 ) -> list[Source]:
     """Return the sessions that a target names, whatever holds them.
 
-    A target is a file, a folder, an id or its beginning, or the address of a store. A database may
-    hold millions of sessions; ``most`` limits how many are listed. A Lockstitch store is
-    one source, which stands for all of its sessions unless one of them is named.
+    A target is a file, a folder, an id or the beginning of one, or the address of a store. A
+    database may hold millions of sessions; ``most`` limits how many are listed. A Lockstitch store
+    is a single source, which stands for all of its sessions unless one of them is named.
     """
     where = os.environ if environ is None else environ
     if format == OWN or (format is None and target.startswith(SCHEMES)):
@@ -247,7 +247,7 @@ def resolve_sources(  # noqa: PLR0913 - options, all by name
 def resolve_whole(target: str, form: str | None, session: str | None = None) -> ManySource | None:
     """Return the store or the database of threads that a target is; None if it is neither.
 
-    Its sessions, or the one of them that is named, are gone through as they come.
+    Its sessions, or the one that is named, are processed one after the other.
     """
     kind = classify(target, form)
     if kind == STORE:
@@ -263,7 +263,7 @@ def stores_below(folder: str) -> list[ManySource]:
 
 
 def sources_in_server(url: str) -> list[ManySource]:
-    """Return what a PostgreSQL holds: a Lockstitch store, threads of LangGraph's, or both."""
+    """Return what a PostgreSQL database holds: a Lockstitch store, LangGraph's threads, or both."""
     known = look_into(url)
     found: list[ManySource] = [own_source(url, None)] if known.is_own else []
     return [*found, _threads_source(url, None)] if known.homes else found
@@ -277,7 +277,7 @@ def _threads_source(url: str, session: str | None) -> ManySource:
 
 
 def own_source(target: str, session: str | None) -> ManySource:
-    """Return the source that is a Lockstitch store, or one session of it."""
+    """Return a Lockstitch store, or one session of it, as a source."""
     from lockstitch.sources.journals import StoreSource  # noqa: PLC0415 - few are our own
 
     return StoreSource(target, OWN, OWN, session)
@@ -288,8 +288,8 @@ def sources_of_file(
 ) -> list[Source]:
     """Return the sessions in one file, or the Lockstitch store that is kept in it.
 
-    A database is asked first whether it is ours; a file of lines is ours only if it is of no
-    program that is known, so that most files are opened once.
+    A database is first checked for our mark. A file of JSON lines is ours only if it belongs to no
+    known program, so that most files are opened once.
     """
     place = place_of(path) if name is None and path.endswith(DATABASES) else None
     if place is None:
@@ -303,9 +303,9 @@ def sources_of_file(
 
 
 def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -> list[Source]:
-    """Return the sessions in one file of many, among which are those of other programs.
+    """Return the sessions in one of many files, which may belong to other programs.
 
-    A file that cannot be read is a source, too, so that whoever opens it says so.
+    A file that cannot be read is a source as well, so that opening it reports the reason.
     """
     try:
         return sources_in(path, name, environ)
@@ -318,7 +318,7 @@ def _sources_or_error(path: str, name: str | None, environ: Mapping[str, str]) -
 
 
 def _source_by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source:
-    """Find a session of this machine by its id, or by a beginning that only one has."""
+    """Return the session of this machine with an id, or with a unique beginning of one."""
     matches: dict[Source, str] = {}
     for form in map(format_named, NAMES):
         for path in places_of(form, home, environ):
@@ -343,12 +343,12 @@ def _source_by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source
 def sources_in(
     path: str, name: str | None = None, environ: Mapping[str, str] | None = None
 ) -> list[Source]:
-    """Return the sessions in one file; raises UnknownFormat if it is of no program that is known.
+    """Return the sessions in one file; raise ``UnknownFormat`` if it belongs to no known program.
 
-    What is in a program's own place is that program's session, in whatever state it is. Anywhere
-    else the first records must be such that no other program writes them.
+    A file in a program's own folder is that program's session, whatever state it is in. Anywhere
+    else, its first records must be such that only that program writes them.
     """
-    # A database that this process has open would lose its locks if anything else closed it.
+    # If this process has the database open, opening it any other way would drop SQLite's locks.
     head = b"" if path.endswith(DATABASES) else read.read_head(path, HEAD)
     if path.endswith(DATABASES) or head.startswith(MAGIC):
         from lockstitch.sources.rows import sources_in_database  # noqa: PLC0415 - loads sqlite3
@@ -360,7 +360,7 @@ def sources_in(
             raise Unreadable("it is packed, and damaged before anything in it can be unpacked")
 
     def whole() -> bytes:
-        """Return all of the file, should its head not show what it is."""
+        """Return the entire file, in case its beginning does not show what it is."""
         data = read.read_file(path) if len(head) >= HEAD else head
         return read.unpack(data).data if data.startswith(read.ZSTD_MAGIC) else data
 
@@ -373,7 +373,7 @@ def sources_in(
     if form is None:
         raise UnknownFormat(unknown_program(like), like)
     if form.name == "list" and kind == LINES:
-        # a file that is no JSON, and that begins as one list does and not with lists on lines
+        # a file that is not JSON, but begins like a single list and not like lists on lines
         first = head.removeprefix(BOM_BYTES).lstrip().partition(b"\n")[0]
         if first.startswith(b"[") and not first_values(first):
             raise Unreadable(
@@ -384,7 +384,7 @@ def sources_in(
 
 
 def _source_in_place(path: str, owner: Format, head: bytes, whole: Callable[[], bytes]) -> Source:
-    """Return the session in a program's own place; Unreadable if it is surely no such one."""
+    """Return the session in a program's own folder; raise ``Unreadable`` if it cannot be one."""
     kind = DOCUMENT if DOCUMENT in owner.kinds and path.endswith(".json") else LINES
     try:
         found, values = first_records(head, whole)
@@ -399,7 +399,7 @@ def _source_in_place(path: str, owner: Format, head: bytes, whole: Callable[[], 
 
 
 def unknown_program(like: str) -> str:
-    """Say of a file of no program that is known what it looks like, and what can be done."""
+    """Return a text that says what a file of no known program looks like, and what can be done."""
     if not like:
         return "not a program that Lockstitch knows: it holds no session that could be read"
     forced = "--format NAME (or check --dialect NAME) reads it as what you say it is"

@@ -1,7 +1,7 @@
-"""LangGraph's threads in a PostgreSQL, checked and repaired: one, or all of them page by page.
+"""LangGraph's threads in a PostgreSQL database: check and repair one, or all of them by pages.
 
-A task is a piece of work that any process can do: it holds an address, not a connection. What
-comes back are outcomes, one for each thread and namespace that a new prompt resumes.
+A task is work that any process can do, because it holds an address and not a connection. Its
+results are outcomes, one for each thread and namespace that a new prompt resumes.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from lockstitch.formats.repair import RepairOptions, RepairPlan
 from lockstitch.sources.source import ManySource, Opened, Repaired, Report, Source, Survey
 from lockstitch.stores.addresses import public
 
-# Below so many threads, starting other processes costs more than it saves.
+# With fewer threads, starting other processes costs more than it saves.
 _WORTH_WORKERS = 2_000
-# How many pages each process has before it.
+# How many pages are queued for each process.
 _AHEAD = 3
 
 
 class ThreadSource(Source, frozen=True):
-    """A thread in a PostgreSQL: the path is the address of its database."""
+    """A thread in a PostgreSQL database; the path is the address of the database."""
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"ThreadSource({public(self.path)!r}, {self.session!r})"
 
     @property
     def form(self) -> Format:
-        """The format itself."""
+        """The format of the thread."""
         return THREADS
 
     def open(self, *, follow_symlinks: bool = False, search: bool = False) -> Opened:
@@ -105,16 +105,16 @@ class ThreadSource(Source, frozen=True):
 
 
 class ServerThreads(ManySource, frozen=True):
-    """The threads in a PostgreSQL, or those of one name; the path is the address of its database.
+    """The threads in a PostgreSQL database, or those with one name; the path is its address.
 
-    A repair adds a checkpoint to a thread, and is noted in a table beside them.
+    A repair adds a checkpoint to a thread, and is recorded in a table beside them.
     """
 
     noun: ClassVar[str] = "thread"
     keeps: ClassVar[str] = "still in the old checkpoint"
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"ServerThreads({public(self.path)!r}, {self.session!r})"
 
     def reports(self, survey: Survey, title: str = "Checking") -> Iterator[Report]:
@@ -136,7 +136,7 @@ class ServerThreads(ManySource, frozen=True):
         return [(public(self.path),)] if sessions else []
 
     def _work(self, survey: Survey, title: str, **how: Any) -> Iterator[Repaired]:
-        """Go through the threads, schema by schema."""
+        """Process the threads, schema by schema."""
         for task in schema_tasks(self.path, public, shard=Shard(*survey.shard), **how):
             total, workers = 0, 1
             if self.session is None:
@@ -153,9 +153,9 @@ class ServerThreads(ManySource, frozen=True):
 class SchemaTask(Struct, frozen=True):
     """What to do with the threads of one schema; ``name`` is the address without a password.
 
-    Without ``plans`` no repair is worked out, without ``writes`` nothing is written. Threads of
-    other shards are left out. ``search`` looks for values that run code in all that a thread has,
-    not in its head alone.
+    Without ``plans`` no repair is planned, and without ``writes`` nothing is written. Threads of
+    other shards are left out. ``search`` looks for values that run code in everything that a thread
+    has, not only in its head.
     """
 
     url: str
@@ -169,23 +169,23 @@ class SchemaTask(Struct, frozen=True):
     search: bool = False
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"SchemaTask({self.name!r}, {self.home!r}, {self.run!r})"
 
 
 def schema_tasks(
     url: str, name: Callable[[str], str], *, known: DatabaseContent | None = None, **how: Any
 ) -> list[SchemaTask]:
-    """Return the task of every schema that holds threads; ``name`` takes the password out."""
+    """Return a task for every schema that holds threads; ``name`` removes the password."""
     given = {key: value for key, value in how.items() if key in SchemaTask.__struct_fields__}
     return [SchemaTask(each, name(each), home, **given) for each, home in find_schemas(url, known)]
 
 
-# One thread
+# One thread.
 
 
 def find_threads(url: str, session: str | None = None) -> Iterator[Source]:
-    """Yield the threads of a database, all or those of one name."""
+    """Yield the threads of a database, all or those with one name."""
     for each, home in find_schemas(url):
         with Database(each, home.schema) as database:
             reader = ThreadReader(database, home)
@@ -198,7 +198,10 @@ def find_threads(url: str, session: str | None = None) -> Iterator[Source]:
 def _store_plan(
     reader: ThreadReader, database: Database, home: LangGraphSchema, plan: RepairPlan, run: str
 ) -> str:
-    """Store a planned repair, and return where it is noted; ``Moved`` if the thread went on."""
+    """Store a planned repair.
+
+    Return where it is recorded. Raise ``Moved`` if the thread went on.
+    """
     new = new_in(plan.after.records)
     assert new is not None  # noqa: S101 - a repair that changes nothing is not stored
     codes = sorted({finding.code for finding in plan.findings})
@@ -208,7 +211,7 @@ def _store_plan(
 
 
 def describe_thread(name: str, transcript: Transcript) -> Report:
-    """Describe a thread, without judging it."""
+    """Return a report that says what a thread is, without checking it."""
     loaded = loaded_of(transcript)
     return Report(
         target=name,
@@ -242,8 +245,8 @@ class SchemaWorker:
         self._database.close()
 
     def work(self, keys: Sequence[Key]) -> Iterator[Repaired]:
-        """Do what is to be done with some threads; one that fails does not end the others."""
-        # The namespaces of single calls of subgraphs, by thread.
+        """Process some threads; one that fails does not stop the others."""
+        # The namespaces of subgraphs for single calls, by thread.
         below: dict[Key, tuple[str, ...]] = {}
         for thread, namespace in keys:
             if not is_kept(namespace):
@@ -264,7 +267,7 @@ class SchemaWorker:
             yield Repaired(report)
 
     def work_on(self, loaded: LoadedThread) -> Repaired:
-        """Check one thread; work out its repair and store it, as far as the task says so."""
+        """Check one thread; plan and store its repair, as far as the task says so."""
         task = self._task
         if task.search:
             self._reader.search(loaded)
@@ -292,13 +295,13 @@ class SchemaWorker:
         return Repaired(report, plan.remaining, plan.changes, plan.quarantine), plan
 
 
-# Many threads
+# Many threads.
 
 
 def work_through(
     task: SchemaTask, workers: int = 1, session: str | None = None
 ) -> Iterator[list[Repaired]]:
-    """Go through all threads, or one; yields the outcomes page by page, in their order."""
+    """Process all threads, or one; yield the outcomes page by page, in order."""
     with Database(task.url, task.home.schema) as database:
         if task.writes:
             repairs.make_repairs_table(database, task.home)
@@ -316,7 +319,7 @@ def work_through(
                     yield list(worker.work(page))
             return
         ahead: deque[Future[list[Repaired]]] = deque()
-        # Each a fresh interpreter that leaves Ctrl-C to this one.
+        # Each worker is a fresh interpreter that leaves Ctrl-C to this process.
         fresh = get_context("spawn")
         ignored = (signal.SIGINT, signal.SIG_IGN)
         with ProcessPoolExecutor(workers, fresh, signal.signal, ignored) as pool:
@@ -337,7 +340,7 @@ def work_through(
 
 
 def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
-    """Yield the keys of one shard, in pages as full as those of all threads are."""
+    """Yield the keys of one shard, in pages as full as those of all threads."""
     due: list[Key] = []
     for page in pages:
         due += [key for key in page if shard.holds(key[0])]
@@ -348,12 +351,12 @@ def _pages_in(shard: Shard, pages: Iterator[list[Key]]) -> Iterator[list[Key]]:
         yield due
 
 
-# In a process that works for another: its worker, with the connection that it keeps.
+# In a worker process: its worker object, with the connection that it keeps.
 _worker: list[SchemaWorker] = []
 
 
 def _work_elsewhere(task: SchemaTask, keys: list[Key]) -> list[Repaired]:
-    """Work on some threads in a process that was started for one task."""
+    """Process some threads in a worker process."""
     if not _worker:
         _worker.append(SchemaWorker(task))
     return list(_worker[0].work(keys))

@@ -1,4 +1,4 @@
-"""Sessions in Lockstitch stores, for people who look at them from outside.
+"""Sessions in Lockstitch stores, for programs that look at them from outside.
 
 >>> from lockstitch import stored
 >>> for report in stored.check("sqlite:///agent.db"):      # reads everything, changes nothing
@@ -7,8 +7,8 @@
 >>> stored.rewind("sqlite:///agent.db", "ticket-42", to=17)
 >>> stored.fork("sqlite:///agent.db", "ticket-42", "ticket-42-again", at="before the refactoring")
 
-A target is the address of a store, or the path of one: an SQLite database, a session's file of
-lines, a folder of such files. An agent itself works with ``lockstitch.open``.
+A target is the address of a store, or its path: an SQLite database, a session's file of JSON lines,
+or a folder of such files. An agent itself uses ``lockstitch.open``.
 """
 
 from __future__ import annotations

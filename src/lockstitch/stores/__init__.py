@@ -1,1 +1,1 @@
-"""Where journals are kept: SQLite, PostgreSQL, files of lines, memory; all of one shape."""
+"""Stores that keep journals: SQLite, PostgreSQL, JSON lines and memory, with one interface."""

@@ -1,9 +1,9 @@
-"""Addresses of PostgreSQL databases, read as libpq reads them, and what of them may be shown.
+"""Read addresses of PostgreSQL databases as libpq does, and say which parts of one may be shown.
 
-A password can stand in many places: before the host with any character but ``@`` and ``/`` in it,
-behind the question mark under a name that may itself be encoded, in ``name=value`` pairs. So
-nothing is taken out of an address to make it public; it is put together anew from what is known
-to be harmless. Of what libpq would not understand, nothing is shown but the scheme.
+A password can be in many places: before the host, with any character but ``@`` and ``/`` in it;
+after the question mark, under a name that may itself be encoded; or in ``name=value`` pairs. So a
+public address is not made by removing secrets. It is put together from the parts that are known to
+be harmless. If libpq would not accept an address, only its scheme is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from msgspec import Struct
 
 LIBPQ = ("postgresql://", "postgres://")
-# What stands in an address for us and not for libpq.
+# Options in an address that are meant for Lockstitch and not for libpq.
 OURS = ("schema", "owner", "lease", "timeout", "compress")
 HIDDEN = "…"
 UNREAD = (
@@ -56,11 +56,10 @@ _SECRETS = (
     *("password", "sslpassword", "sslkey", "oauth_client_secret"),
     *("scram_client_key", "scram_server_key", "options"),
 )
-# No path or address is longer; what is may be the id of a session, and is not read to its end.
+# No path or address is longer. A longer text may be the id of a session, and is not parsed.
 _LONGEST = 4096
 _PATHS = ("sqlite", "jsonl", "memory", "file")
-# Compiled when they are used: most targets are no addresses, and starting is what takes time.
-# One letter before a colon is a drive; several schemes in a row are those of JDBC.
+# Compiled on first use, because most targets are not addresses and start-up time matters.
 _SCHEME = r"((?:[A-Za-z][\w+.\-]+:)*[A-Za-z][\w+.\-]+(?=://)|[A-Za-z][\w+.\-]+):"
 _ENCODED = r"%(?![0-9A-Fa-f]{2})|%00|\0"
 _TELLING = r"(?i)(?:^|\s)\w*(?:pass|pwd|secret)\w*\s*="
@@ -73,10 +72,10 @@ _SEARCH_PATH = r"(?:\s*(?:-c\s*|--)search_path=[\w,$\"\-]*)+\s*"
 
 
 class Parsed(Struct, frozen=True):
-    """An address taken apart: what libpq is told, and what stands there for us.
+    """A parsed address: the values for libpq, and the options for Lockstitch.
 
-    ``plain`` is the address without the latter; ``has_query`` says whether it has a question mark
-    behind which more could be written.
+    ``plain`` is the address without Lockstitch's options. ``has_query`` says whether it has a
+    question mark, so that more options can be appended.
     """
 
     plain: str
@@ -85,20 +84,20 @@ class Parsed(Struct, frozen=True):
     has_query: bool
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"Parsed({public(self.plain)!r})"
 
     def all_of(self, name: str) -> tuple[str, ...]:
-        """Return what stands there under a name of ours; several may be joined by commas."""
+        """Return all values of one of Lockstitch's options; each may be a list with commas."""
         return tuple(value for own, value in self.ours if own == name)
 
     def last(self, name: str) -> str | None:
-        """Return what stands there last under a name of ours."""
+        """Return the last value of one of Lockstitch's options, or None."""
         return next(iter(reversed(self.all_of(name))), None)
 
     @property
     def is_odd(self) -> bool:
-        """Whether a part looks as if it were that of a password which should have been encoded."""
+        """Whether a part looks like a piece of a password that should have been percent-encoded."""
         values = self.values
         return (
             HIDDEN in _place_of(values) or re.fullmatch(_DATABASE, values.get("dbname", "")) is None
@@ -106,14 +105,14 @@ class Parsed(Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """Return all values that must not be seen."""
+        """Return all values that must not be shown."""
         shown = public_parts(self.values)
         named = (*_SECRETS, "user", "host", "hostaddr", "port", "dbname")
         return [self.values[one] for one in named if self.values.get(one) and one not in shown]
 
 
 def parsed(address: str) -> Parsed | None:
-    """Read the address of a PostgreSQL, as a URL or in pairs; None if libpq would not take it."""
+    """Return a parsed PostgreSQL address, a URL or pairs; None if libpq would not accept it."""
     if len(address) > _LONGEST:
         return None
     if not address.startswith(LIBPQ):
@@ -141,7 +140,7 @@ def parsed(address: str) -> Parsed | None:
     if any(not equals or "=" in value for _, equals, value in pairs):
         return None
     decoded = [(_decoded(name), _decoded(value)) for name, _, value in pairs]
-    # as JDBC spells it
+    # the way JDBC writes it
     decoded = [("sslmode", "require") if one == ("ssl", "true") else one for one in decoded]
     named = {name: _decoded(value) for name, value in found.items() if value}
     if any(None in pair for pair in decoded) or None in named.values():
@@ -157,13 +156,16 @@ def parsed(address: str) -> Parsed | None:
 
 
 def _cut(text: str, marks: str) -> tuple[str, str, str]:
-    """Return what stands before the first of some marks, the mark, and what stands behind it."""
+    """Split a text at the first of some marks.
+
+    Return what is before, the mark, and what is after.
+    """
     place = next((number for number, one in enumerate(text) if one in marks), len(text))
     return text[:place], text[place : place + 1], text[place + 1 :]
 
 
 def _hosts(text: str) -> tuple[str, str, str] | None:
-    """Read hosts with their ports; None if a bracket is not closed."""
+    """Return the hosts and their ports; None if a bracket is not closed."""
     hosts: list[str] = []
     ports: list[str] = []
     mark = ","
@@ -184,7 +186,7 @@ def _hosts(text: str) -> tuple[str, str, str] | None:
 
 
 def _decoded(text: str) -> str | None:
-    """Return a part of an address as libpq decodes it; None if it is badly encoded."""
+    """Return a part of an address decoded as libpq does it; None if it is not valid."""
     if re.search(_ENCODED, text):
         return None
     try:
@@ -196,7 +198,10 @@ def _decoded(text: str) -> str | None:
 
 
 def _pairs(text: str) -> dict[str, str] | None:
-    """Read ``name=value`` pairs; None if these are none, or none that libpq knows."""
+    """Return the values of ``name=value`` pairs.
+
+    None if they are not, or have a name libpq rejects.
+    """
     found: dict[str, str] = {}
     rest = text.lstrip()
     while rest:
@@ -214,9 +219,9 @@ def _pairs(text: str) -> dict[str, str] | None:
 
 
 def public(target: str) -> str:
-    """Return what may be shown of a target: an address without secrets, or a path as it is.
+    """Return a target in a form that may be shown: an address without secrets, or a path as it is.
 
-    This alone decides it, for messages, reports, hints and whatever is written down.
+    All messages, reports, hints and stored texts use this function.
     """
     if target.startswith(LIBPQ):
         found = parsed(target)
@@ -241,7 +246,7 @@ def public(target: str) -> str:
 
 
 def address_problem(target: str) -> str:
-    """Say why a target cannot be the address that it looks like; "" if it may be one, or a path."""
+    """Return why a target is not a valid address; "" if it is one, or if it is a path."""
     if target.startswith(LIBPQ):
         return "" if parsed(target) is not None else UNREAD
     match = re.match(_SCHEME, target)
@@ -257,13 +262,13 @@ def address_problem(target: str) -> str:
 
 
 def bare(values: dict[str, str]) -> str:
-    """Return where a database is, in short: who, where and which, and no options."""
+    """Return a short address of a database: user, host and name, without options."""
     database = f"/{_shown_part(values['dbname'], _DATABASE)}" if values.get("dbname") else ""
     return f"postgresql://{_place_of(values)}{database}"
 
 
 def public_parts(values: dict[str, str]) -> list[str]:
-    """Name those values of an address that may be shown."""
+    """Return the names of the values in an address that may be shown."""
     patterns = {"user": _USER, "host": _HOST, "hostaddr": _HOST, "dbname": _DATABASE}
     patterns |= dict.fromkeys(_HARMLESS, _VALUE) | {"options": _SEARCH_PATH, "port": _PORTS}
     return [
@@ -298,7 +303,7 @@ def _shown_part(text: str, pattern: str) -> str:
 
 
 class Split(Struct, frozen=True):
-    """The parts of an address that leads to a file or a folder; nothing in it is decoded."""
+    """The parts of an address of a file or folder, not decoded."""
 
     netloc: str
     path: str
@@ -307,7 +312,7 @@ class Split(Struct, frozen=True):
 
 
 def split(url: str) -> Split:
-    """Take an address apart, whatever it holds: an open bracket is no error here."""
+    """Split an address into its parts; unlike urllib, accept an unclosed bracket."""
     rest, _, fragment = url.partition(":")[2].partition("#")
     rest, _, query = rest.partition("?")
     if not rest.startswith("//"):
@@ -335,7 +340,7 @@ def decoded_path(url: str) -> str:
 
 
 def with_option(url: str, name: str, value: str) -> str:
-    """Return an address with one more option, behind those that it has."""
+    """Return an address with one more option after those that it has."""
     found = parsed(url)
     mark = "&" if found is not None and found.has_query else "?"
     return f"{url}{mark}{name}={_quoted(value)}"

@@ -1,20 +1,19 @@
-"""One writer at a time: threads by group commit, processes by a lock file.
+"""Let one writer commit at a time: threads share commits, and processes use a lock file.
 
-Of many threads that write, whoever comes first does the work of all who wait.
+The first thread that wants to write does the work of all threads that wait.
 
-A thread that finds nobody at work leads: when it may write, it takes its own job and all that
-have queued up, has them committed together, and hands the lead to the first of those who came in
-the meantime. A thread alone pays for no hand-over, and there is no thread in the background.
-Whoever has waited for as long as they would, and whose job nobody has begun, goes away.
+A thread that finds no other at work becomes the leader. When it may write, it takes its own job and
+all queued jobs, has them committed together, and makes the first thread that arrived in the
+meantime the next leader. A single thread pays nothing for this, and there is no background thread.
+A thread that has waited for as long as it wanted gives up, unless its job has been begun.
 
-Why an exception from outside (Ctrl-C, a signal handler that raises) can tear nothing, although it
-may come between any two lines:
+An exception from outside (Ctrl-C, a signal handler that raises) may come between any two lines. It
+cannot leave a commit half done, for these reasons:
 
-- Whoever leads has ``leads`` set in their job, and ``_leave`` runs for every job, whatever
-  happened before; if it is torn itself, it runs once more.
-- ``_leave`` names the next leader before the old one stops leading, and doing it twice is the
-  same as doing it once. What may be missing then is the wake-up call, which is repeated.
-- Only the interpreter's own locks are used: ``with`` cannot be left with one of them locked.
+- The leader has ``leads`` set in its job, and ``_leave`` runs for every job, whatever happened
+  before. If ``_leave`` is interrupted itself, it runs once more.
+- ``_leave`` names the next leader before the old one stops leading, and running it twice has the
+  same effect as running it once. Only the wake-up call may then be missing, and it is repeated.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ E = TypeVar("E", bound=Exception)
 
 
 class CommitJob:
-    """One piece of work; ``run`` is for the committer to call, and may raise for itself.
+    """One job; the committer calls ``run``, which may raise an error that concerns this job only.
 
-    ``until`` is the moment up to which it waits to be begun, None for as long as the committer
-    would have it. One that is ``alone`` is in no batch with others. For ``patience`` seconds it
-    does not lead, but waits for another job to take it along; ``has_led`` says that none did.
+    ``until`` is the time up to which the job waits to be begun; None leaves that to the committer.
+    A job that is ``alone`` shares no commit with others. For ``patience`` seconds the job does not
+    lead, but waits for another leader to take it along; ``has_led`` says that none did.
     """
 
     __slots__ = (
@@ -73,12 +72,12 @@ class CommitJob:
         self.signal: threading.Lock | None = None
 
     def end(self, error: BaseException | None = None) -> None:
-        """Note that it is done, or why it failed, and wake the thread that waits for it."""
+        """Mark the job as done or failed, and wake the thread that waits for it."""
         if not self.is_done:
             self.error = self.error or error
             self.is_done = True
         if self.signal is not None and self.signal.locked():
-            # Once more does no harm, since its thread waits only once.
+            # Releasing it twice does no harm, since its thread waits only once.
             self.signal.release()
 
 
@@ -86,10 +85,10 @@ _THE_STORE = Where("the store")
 
 
 class GroupCommit:
-    """Passes jobs to ``commit``, a batch at a time; it must end every one of them.
+    """Passes jobs to ``commit`` in batches; ``commit`` must end every job of a batch.
 
-    The batch is the leader's job alone until ``commit`` calls ``gather``, when it may write.
-    ``where`` says in an error whose writes these are.
+    The batch contains only the leader's job until ``commit`` is ready to write and calls
+    ``gather``. ``where`` says in errors whose writes these are.
     """
 
     def __init__(
@@ -106,16 +105,16 @@ class GroupCommit:
     def do(
         self, run: Callable[[Any], Any], until: float | None = None, *, alone: bool = False
     ) -> Any:
-        """Have a piece of work committed, with whatever else waits for it, or ``alone``.
+        """Have a job committed, together with other waiting jobs or ``alone``; return its result.
 
-        Raises ``Busy`` if it was not begun ``until`` then; the clock is that of ``monotonic``.
+        Raises ``Busy`` if the job was not begun at ``until``, a time of the ``monotonic`` clock.
         """
         return self.finish(CommitJob(run, until, alone=alone))
 
     def finish(self, job: CommitJob) -> Any:
-        """See a job through, and return its result or raise its error."""
+        """Wait for a job, leading if necessary; return its result or raise its error."""
         if self._thread == threading.get_ident():
-            # It would wait for itself for ever.
+            # The thread would wait for itself forever.
             raise UsageError(
                 "called from inside one of its own writes; a signal handler should set a flag "
                 "or raise"
@@ -140,20 +139,21 @@ class GroupCommit:
         return job.result
 
     def gather(self, batch: list[CommitJob]) -> None:
-        """Take all who wait into the leader's batch."""
+        """Add the waiting jobs to the leader's batch."""
         if not self._queue:
-            return  # whoever comes now is done by the next leader
+            return  # the next leader handles jobs that arrive from now on
         with self._guard:
             while self._queue and len(batch) < MOST:
                 if batch[0].alone or self._queue[0].alone:
                     return
-                # Known before it is taken: torn in between, it is in both, never in none.
+                # First into the batch, then out of the queue: an exception in between leaves it in
+                # both.
                 if not self._queue[0].is_done:
                     batch.append(self._queue[0])
                 self._queue.popleft()
 
     def put_back(self, batch: list[CommitJob]) -> None:
-        """Have all but the leader's job of a batch done later, if nothing of them was."""
+        """Put jobs that were not begun back into the queue, except for the leader's."""
         with self._guard:
             while len(batch) > 1 and not batch[-1].is_done:
                 job = batch.pop()
@@ -162,7 +162,7 @@ class GroupCommit:
                     self._queue.appendleft(job)
 
     def _join(self, job: CommitJob) -> None:
-        """Lead, if nobody does; else wait until the job is done or it is our turn to lead."""
+        """Become the leader if there is none; else wait until the job is done or may lead."""
         with self._guard:
             if self._leader is None and not job.patience:
                 job.leads = True
@@ -190,10 +190,10 @@ class GroupCommit:
                         "another write to the store has not ended in the time that this one may "
                         "wait; nothing was written: try again"
                     )
-            signal.acquire()  # It leads, or somebody has begun it.
+            signal.acquire()  # The job has become the leader, or another leader has begun it.
 
     def _leave(self, job: CommitJob) -> None:
-        """Wait no more: what nobody has begun is not done, and a lead is passed on."""
+        """Stop waiting: remove the job if nobody has begun it, and pass the lead on."""
         if self._leader is job:
             for one in self._batch:
                 one.end(Unsure("the write was interrupted: open the session again"))
@@ -204,7 +204,7 @@ class GroupCommit:
                 return
             if self._leader is job:
                 self._batch, self._thread = [], 0
-                # Those who wait patiently come forward by themselves.
+                # Jobs with patience are not made leaders; they take the lead themselves.
                 self._leader = next((one for one in self._queue if not one.patience), None)
             heir = self._leader
             if heir is not None:
@@ -217,12 +217,12 @@ class GroupCommit:
 
 
 def own_copy(error: E) -> E:
-    """Return an error for one of several threads: a traceback belongs to one."""
+    """Return a copy of an error that several threads raise, since each needs its own traceback."""
     try:
         copy = type(error)(*error.args)
     except TypeError:
         return error
-    copy.__dict__.update(error.__dict__)  # what it is about, of an error of ours
+    copy.__dict__.update(error.__dict__)  # the target and session that our errors carry
     copy.__cause__ = error.__cause__
     return copy
 
@@ -235,14 +235,14 @@ _OWNERS: weakref.WeakSet[ForkedOwner] = weakref.WeakSet()
 
 
 class ForkedOwner(Protocol):
-    """Has something that a forked child shares, and must let go of, or leave alone."""
+    """An owner of something shared with forked children, which a child must not use or close."""
 
     def forget(self) -> None:
-        """Let go of it, in the child."""
+        """Let go of the shared thing in the child."""
 
 
 def forget_in_children(owner: ForkedOwner) -> None:
-    """Have an owner forget what it has in every child that this process forks."""
+    """Call ``forget`` of an owner in every child that this process forks."""
     _OWNERS.add(owner)
 
 
@@ -256,10 +256,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class LockFile:
-    """The lock file at a path; it is made when it is first needed and stays.
+    """The lock file at a path; it is created when first needed and never removed.
 
-    It locks threads of this process against each other, too, if each has a ``LockFile`` of its
-    own; one ``LockFile`` must be used by one thread at a time.
+    It also locks threads of this process against each other, if each has its own ``LockFile``. One
+    ``LockFile`` must be used by one thread at a time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -272,7 +272,7 @@ class LockFile:
 
     @contextmanager
     def held(self, seconds: float) -> Iterator[None]:
-        """Hold the lock; raises ``Busy`` if others held it for all that time."""
+        """Hold the lock; raise ``Busy`` if others held it for all of these seconds."""
         deadline = time.monotonic() + seconds
         while True:
             if self._handle < 0:
@@ -289,7 +289,7 @@ class LockFile:
                 raise Unreadable(f"it cannot be locked: {reason_of(error)}").about(
                     self.path
                 ) from error
-            # The lock is worth nothing if another file has the name by now.
+            # If the path now names another file, this lock protects nothing.
             with suppress(FileNotFoundError):
                 found = os.lstat(self._name)
                 if (found.st_dev, found.st_ino) == self._file:
@@ -307,13 +307,13 @@ class LockFile:
                 self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         handle, self._handle = self._handle, -1
         if handle >= 0:
             os.close(handle)
 
     def forget(self) -> None:
-        """In a forked child: let go of the file, or its lock would outlive the parent."""
+        """Close the file in a forked child, so that its lock cannot outlive the parent."""
         self.close()
 
     def _open(self) -> None:
@@ -330,11 +330,11 @@ class LockFile:
         self._handle, self._file = handle, (found.st_dev, found.st_ino)
 
     def _wait(self, deadline: float) -> None:
-        """Wait for the lock; the open file is ours again only if that went well."""
+        """Wait for the lock; the open file is handed to the waiting thread until that succeeds."""
         if deadline <= time.monotonic():
             raise TimeoutError
         if self._left is not None and not self._left.is_over:
-            # One thread in the queue for a lock that nobody gives back is enough.
+            # If the lock is never released, one waiting thread is enough.
             while not _locked_at_once(self._handle):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -356,7 +356,7 @@ class LockFile:
 class _LockWait:
     """A thread that waits for the lock in the kernel's queue, which is fair and has no time limit.
 
-    Whoever stops waiting leaves the open file to the thread, which closes it in the end.
+    A caller that stops waiting leaves the open file to this thread, which closes it in the end.
     """
 
     def __init__(self, handle: int) -> None:
@@ -388,14 +388,14 @@ class _LockWait:
         self._ended.release()
 
     def join(self, seconds: float) -> None:
-        """Wait for the thread; raises ``TimeoutError`` if that takes too long."""
+        """Wait for the thread; raise ``TimeoutError`` if that takes too long."""
         if not self._ended.acquire(timeout=max(seconds, 0)):
             raise TimeoutError
         if self._error is not None:
             raise self._error
 
     def give_up(self) -> None:
-        """Leave the open file to the thread, or close it if that has ended."""
+        """Leave the open file to the thread, or close it if the thread has ended."""
         with self._guard:
             self._is_given_up = True
             if self.is_over:

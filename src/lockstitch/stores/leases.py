@@ -1,14 +1,13 @@
-"""Who holds a lease, whether they are still there, and keeping one's own alive; and the clocks.
+"""The holders of leases: whether they are alive, how to keep one's own lease alive, and the clocks.
 
-The time of day plays no part in a lease: only records bear it. A process is known by its number
-and the moment it started, since numbers are used again. Both mean something only in one boot of
-one machine and one namespace of processes; where one of these is not known or not ours, nothing is
-concluded, and only silence ends a lease.
+The time of day plays no part in a lease; only records contain it. A process is identified by its
+number and the moment it started, since numbers are reused. Both have a meaning only within one boot
+of one machine and one namespace of processes. If one of these is unknown or differs from ours,
+nothing is concluded, and only silence ends the lease.
 
-A holder's number changes while it is alive. It is silent when the number has stood still for the
-length of its lease since it was first seen, by the clock that runs evenly on this machine. What was
-seen is also noted beside the holder's own claim, for processes that come and go: the next one on
-this machine goes on from there.
+A living holder counts up a number. It is silent when that number has not changed for the length of
+its lease since it was first seen, by the steady clock of this machine. What was seen is also stored
+beside the holder's claim, so that short-lived processes on this machine can continue the watch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _NANO = 1_000_000_000
 
 
 class Holder(Struct, frozen=True):
-    """A holder of leases: a process, and in it the one that ``token`` names; "" is not known."""
+    """A holder of leases: a process, and ``token`` for one holder in it; "" means unknown."""
 
     host: str
     boot: str
@@ -46,19 +45,19 @@ class Holder(Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """What a person reads about it."""
+        """A description of the holder for people."""
         return f"process {self.pid} on {self.host}"
 
 
 def myself() -> Holder:
-    """Describe this process, with a token that nobody else has."""
+    """Return a description of this process, with a new token."""
     pid = os.getpid()
     start = os_files.start_moment(pid) or ""
     return Holder(_host(), _boot(), _namespace(), pid, start, secrets.token_hex(8))
 
 
 def read_holder(text: bytes) -> Holder | None:
-    """Read who holds a session, as a store keeps it; one that cannot be read is nobody."""
+    """Return the holder of a session from its stored form; None if that cannot be read."""
     try:
         return msgspec.json.decode(text, type=Holder)
     except (msgspec.MsgspecError, ValueError):
@@ -66,12 +65,12 @@ def read_holder(text: bytes) -> Holder | None:
 
 
 def is_gone(holder: Holder) -> bool:
-    """Whether a holder is surely dead; False where it may be alive."""
+    """Whether a holder is certainly dead; False if it may be alive."""
     if not holder.boot or not _boot():
         return False
     if holder.boot != _boot():
         return holder.host == _host()
-    # In one boot the host's name plays no part: containers have names of their own.
+    # Within one boot, host names are ignored because containers have their own.
     if not holder.start or not holder.namespace or holder.namespace != _namespace():
         return False
     start = os_files.start_moment(holder.pid)
@@ -79,16 +78,16 @@ def is_gone(holder: Holder) -> bool:
 
 
 def clock() -> float:
-    """Seconds that pass evenly for all processes since this machine started, suspended or not."""
+    """Return the seconds since this machine started, which count while it is suspended, too."""
     if sys.platform != "linux":
         return time.monotonic()
     return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - _shift("boottime")) / _NANO
 
 
 def steady() -> float:
-    """Seconds that pass evenly for all processes of this machine while it is not suspended.
+    """Return the seconds that this machine has been running, without the time it was suspended.
 
-    Whoever watches a holder must not count the time in which both were asleep.
+    Use it to watch a holder, since nobody can show a sign of life while the machine is suspended.
     """
     if sys.platform != "linux":
         return time.monotonic()
@@ -96,13 +95,13 @@ def steady() -> float:
 
 
 def now() -> int:
-    """Return the time of day, as records have it: milliseconds since 1970."""
+    """Return the time of day as records have it, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @cache
 def _shift(clock_name: str) -> int:
-    """How far a time namespace moves a clock of this process against that of the machine."""
+    """Return by how much a time namespace shifts a clock of this process against the machine's."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/timens_offsets").read_text("ascii").splitlines():
             name, seconds, nanoseconds = line.split()
@@ -112,7 +111,7 @@ def _shift(clock_name: str) -> int:
 
 
 def _namespace() -> str:
-    """The namespace of process numbers, and that of time, which moves when processes started."""
+    """Return the namespaces of process numbers and of time, which shifts starting times."""
     numbers = os_files.namespace()
     with suppress(OSError):
         return f"{numbers} {Path('/proc/self/ns/time').readlink()}" if numbers else ""
@@ -130,7 +129,7 @@ def _boot() -> str:
         with suppress(OSError):
             return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     if sys.platform == "darwin":
-        # A text that macOS's kernel keeps.
+        # A string that the macOS kernel provides.
         value = ctypes.create_string_buffer(64)
         size = ctypes.c_size_t(len(value))
         failed = ctypes.CDLL(None).sysctlbyname(
@@ -152,7 +151,7 @@ class Sighting(Struct, frozen=True, array_like=True):
 
 
 class HolderSighting(Struct, frozen=True):
-    """What a store says of a session's holder, and what is noted beside it."""
+    """What a store says of a session's holder, and what watchers have stored beside it."""
 
     token: str
     holder: str
@@ -162,7 +161,7 @@ class HolderSighting(Struct, frozen=True):
 
 
 class HolderWatch:
-    """What a process has seen of the holders of sessions; safe for many threads."""
+    """What a process has seen of the holders of sessions; threads may share it."""
 
     def __init__(self, lease_seconds: float) -> None:
         self._lease_seconds = lease_seconds
@@ -172,14 +171,14 @@ class HolderWatch:
         self._noted: dict[str, float] = {}
 
     def silent(self, session: str) -> tuple[str, float]:
-        """Return the token and number of a holder that was silent for long enough, if one was."""
+        """Return the token and number of the session's holder if it has been silent too long."""
         with self._lock:
             sight, term = self._seen.get(session, (Sighting("", 0, 0.0), 0.0))
         is_due = sight.token and steady() >= sight.since + term
         return (sight.token, sight.beats) if is_due else ("", 0)
 
     def see(self, session: str, held: HolderSighting) -> float:
-        """Note a holder's number; returns for how many seconds it still has to stand still."""
+        """Record a holder's number; return for how many seconds more it has to stay unchanged."""
         now = steady()
         term = held.term or self._lease_seconds
         with self._lock:
@@ -188,14 +187,14 @@ class HolderWatch:
                 sight = Sighting(held.token, held.beats, now)
             noted = _noted(held.watched).get(self._boot) if self._boot else None
             if noted and (noted.token, noted.beats) == (held.token, held.beats):
-                # Only the past counts: a note from the future is not of this boot's clock.
+                # A time in the future comes from the clock of another boot.
                 since = min(noted.since, now)
                 sight = Sighting(held.token, held.beats, min(sight.since, since))
             self._seen[session] = (sight, term)
         return max(sight.since + term - now, 0.0)
 
     def note(self, session: str, held: HolderSighting) -> str:
-        """Return what is to be noted in the session's row, "" if that is there or was just done."""
+        """Return what to store in the session's row; "" if it is there or was stored recently."""
         now = steady()
         with self._lock:
             sight, term = self._seen[session]
@@ -212,7 +211,7 @@ class HolderWatch:
         return msgspec.json.encode({**kept, self._boot: sight}).decode()
 
     def forget(self, session: str) -> None:
-        """Forget what was seen: the session is ours now."""
+        """Forget what was seen of a session's holder, since this process holds the session now."""
         with self._lock:
             self._seen.pop(session, None)
             self._noted.pop(session, None)
@@ -226,9 +225,9 @@ def _noted(text: str) -> dict[str, Sighting]:
 
 
 class Heartbeat:
-    """Calls a method of its owner every few seconds while there is something to keep alive.
+    """Calls a method of its owner every few seconds while there are leases to keep alive.
 
-    The owner is held weakly: a store that was dropped without being closed falls silent.
+    It refers to its owner weakly, so a store that is dropped without being closed falls silent.
     ``beat`` must not raise.
     """
 
@@ -240,7 +239,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Beat from now on, if it does not already."""
+        """Start to beat, unless it does already."""
         with self._guard:
             if self._ended is None:
                 self._ended = threading.Event()
@@ -251,7 +250,7 @@ class Heartbeat:
                 self._thread.start()
 
     def stop(self, *, wait: bool = False) -> None:
-        """Beat no more; ``wait`` until a beat that is under way is over."""
+        """Stop; with ``wait``, wait for a beat that is in progress."""
         with self._guard:
             ended, thread = self._ended, self._thread
             self._ended = self._thread = None

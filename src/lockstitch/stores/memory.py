@@ -1,4 +1,4 @@
-"""A store that lasts as long as its process: for tests, and for sessions nobody wants kept."""
+"""A store in memory, for tests and for sessions that need not outlive their process."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ URL = "memory:"
 
 
 class _MemorySession:
-    """What is kept of one session; ``token`` is "" while nobody holds it."""
+    """One session; ``token`` is "" while nobody holds it."""
 
     def __init__(self, name: str, epoch: int = 0) -> None:
         self.name = name
         self.records: list[JournalRecord] = []
-        # The large values that records name, each with the first one's number.
+        # The large values that records name, each with the number of the first record that does.
         self.names: dict[str, int] = {}
         self.epoch = epoch
         self.created = now()
@@ -78,9 +78,9 @@ class _MemorySession:
 class MemoryBackend(Backend):
     """Sessions in dictionaries, for all threads of one process.
 
-    A holder in this process is alive, so its lease does not run out. With a ``clock`` it does:
-    then a lease ends ``lease_seconds`` by that clock after it was last used, as if its holder
-    had been stopped.
+    A holder in this process is alive, so its lease does not expire. With a ``clock`` it does: a
+    lease then ends ``lease_seconds`` after its last use by that clock, as if its holder had been
+    stopped.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class MemoryBackend(Backend):
         with self._changed:
             kept = self._kept(session, create=create)
             while self._is_held(kept):
-                # Wait until something changes; an own clock is looked at now and then.
+                # Wait for any change; a clock of the caller's has to be checked now and then.
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise Held("another writer of this process holds it").about(session=kept.name)

@@ -1,4 +1,4 @@
-"""From an address (``sqlite:///agent.db``, ``postgresql://…``, ``jsonl:///dir``) to a store."""
+"""Open the store at an address: ``sqlite:///agent.db``, ``postgresql://…``, ``jsonl:///dir``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _YES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": 
 
 
 def open_given(url: object) -> Backend:
-    """Open the store at an address that a program gave; what is wrong with it names it."""
+    """Open the store at an address that a program gave; errors name the address."""
     if not isinstance(url, str):
         kind = type(url).__name__
         raise UsageError(f"the address of a store must be a string, not of type {kind}: {KNOWN}")
@@ -28,13 +28,13 @@ def open_given(url: object) -> Backend:
 def open_backend(url: str, *, create: bool = True) -> Backend:
     """Open the store at an address.
 
-    One slash behind the two begins a relative path, a second one an absolute path. Options stand
-    behind a question mark: ``lease=30`` is how many seconds a silent writer keeps a session, and
-    ``compress=1`` makes SQLite keep its records compressed; ``timeout=40`` is how many seconds a
-    PostgreSQL that says nothing is waited for, or a process that stopped while it had a SQLite
-    store in hand; ``owner=app`` names a role whose tables in a PostgreSQL are trusted, beside our
-    own and a superuser's. Without ``create``, the store is
-    for reading: one that does not exist raises ``Unreadable``, and nothing is made or changed.
+    After the two slashes, one more slash begins a relative path and two more an absolute one.
+    Options follow a question mark. ``lease=30`` is for how many seconds a silent writer keeps a
+    session. ``compress=1`` makes SQLite store records compressed. ``timeout=40`` is how many
+    seconds to wait for a PostgreSQL server that says nothing, or for a process that was stopped
+    while it used a SQLite store. ``owner=app`` names a role whose tables in a PostgreSQL database
+    are trusted, besides our own and those of superusers. Without ``create`` the store is opened for
+    reading: nothing is created or changed, and a store that does not exist raises ``Unreadable``.
     """
     scheme, colon, _ = url.partition(":")
     if not colon or scheme not in _OPENERS:
@@ -117,7 +117,7 @@ _OPENERS = {
 
 
 def _path(url: str) -> Path:
-    """The path of an address: relative behind three slashes, absolute behind four."""
+    """Return the path in an address: relative after three slashes, absolute after four."""
     parts, scheme = split(url), url.partition(":")[0]
     path = decoded_path(url)
     if parts.netloc or not path.startswith("/") or "\0" in path or path == "/" or parts.fragment:

@@ -1,7 +1,7 @@
-"""Conversations for people to read: every call joined with its result, whatever shows it.
+"""Conversations for people to read, with every call next to its result.
 
-What is said in which order is decided here, once; a layout (rows of a terminal, rows of a web
-page) says what each piece looks like.
+This package decides what is said in which order. A layout (lines of a terminal, rows of a web page)
+decides what each piece looks like.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB")
 
 
 def size(count: float) -> str:
-    """Return a number of bytes for a person: ``1.4 kB``."""
+    """Return a number of bytes for people: ``1.4 kB``."""
     unit = 0
     while count >= _KILO and unit < len(_BYTE_UNITS) - 1:
         count /= _KILO
@@ -20,7 +20,7 @@ def size(count: float) -> str:
 
 
 def utc_time(at: int) -> str:
-    """Return a moment in milliseconds since 1970 for a person, in UTC."""
+    """Return a time in milliseconds since 1970 for people, in UTC."""
     from datetime import UTC, datetime  # noqa: PLC0415 - start-up time
 
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

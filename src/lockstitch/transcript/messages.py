@@ -1,9 +1,10 @@
-"""A history for a person to read, as parts: turn by turn, every call joined with its result.
+"""A history for people to read, as parts: turn by turn, with every call next to its result.
 
 A part is a plain value with a ``kind``: ``turn``, ``left out``, ``text`` (what somebody said),
 ``note`` (what stands beside the conversation), ``call``, ``checkpoint``, ``mark`` (what is wrong
-with the part before it). Behind a call comes the ``answer`` that closes it; a ``result`` stands
-under no call. Names and texts are as they were written: whoever shows a part makes it safe.
+with the part before it). A call is followed by the ``answer`` that closes it; a ``result`` belongs
+to no call shown. Names and texts are as they were written, so code that shows a part has to escape
+it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ from lockstitch.transcript import size, utc_time
 if TYPE_CHECKING:
     from lockstitch.stored import Journal
 
-# Where reasoning is kept in words, and where it is kept for the provider only.
+# Fields with reasoning in words, and fields with reasoning that only the provider can read.
 _WORDS = (
     *("thinking", "text", "reasoning", "reasoning_content", "summary", "content"),
     *("reasoningContent", "reasoningText"),
@@ -94,8 +95,8 @@ _NOT_ARGUMENTS = frozenset(
     {"type", "id", "call_id", "name", "status", "execution", "toolUseId", "cache_control"}
 )
 _DEEPEST = 4
-# What a part has for a terminal only: where a result came from, the code of what is broken in a
-# title, the id of a call, a finding, how far it is indented, and whether it was said before.
+# The fields that only a terminal uses: where a result came from, the code of a finding in a title,
+# the id of a call, a finding, the indentation, and whether it was said before.
 _HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title", "served"})
 
 EMPTY_MESSAGE = "[empty message]"
@@ -104,20 +105,20 @@ ShownPart = dict[str, Any]
 
 
 def note_part(text: str, *, is_warning: bool = False) -> ShownPart:
-    """Return something said beside the conversation proper."""
+    """Return a part for something beside the conversation."""
     return {"kind": "note", "text": text, "is_warning": is_warning}
 
 
 def text_part(text: str, role: str) -> ShownPart:
-    """Return words, and who said them."""
+    """Return a part for words, and who said them."""
     return {"kind": "text", "text": text, "role": role}
 
 
 def call_part(dialect: Dialect, part: Part, by: str = "") -> ShownPart:
-    """Return a call with its arguments: by name, or as the text they are."""
+    """Return a part for a call: its name, and its arguments by name or as a text."""
     arguments = dialect.arguments(part)
     if arguments is UNSET or arguments in (None, ""):
-        # of a kind without arguments: what it was asked to do
+        # a kind of call without arguments: what it was asked to do
         raw = part.raw if isinstance(part.raw, dict) else {}
         inner = raw.get(part.flavor)
         fields = inner if isinstance(inner, dict) else raw
@@ -136,20 +137,20 @@ def call_part(dialect: Dialect, part: Part, by: str = "") -> ShownPart:
 def answer_part(
     title: str, text: str, pictures: Sequence[str] = (), where: str = "", *, failed: bool = False
 ) -> ShownPart:
-    """Return what came back for the call before it."""
+    """Return a part for the result of the call before it."""
     state = "late" if where or title.startswith("late") else "answered"
     answer: ShownPart = {"kind": "answer", "state": state, "title": title, "where": where}
     return {**answer, "text": text, "pictures": [*pictures], "failed": failed}
 
 
 def mark_part(found: Finding, indent: str = "", *, is_in_title: bool = False) -> ShownPart:
-    """Mark a broken place; ``is_in_title`` says that the title before it has the code already."""
+    """Return a part that marks a broken place; ``is_in_title`` says that the title has the code."""
     mark = {"code": found.code, "severity": found.severity, "message": found.message}
     return {"kind": "mark", **mark, "found": found, "indent": indent, "is_in_title": is_in_title}
 
 
 def describe_reasoning(raw: Any) -> str:
-    """Return reasoning as its words, or as its size where only the provider can read it."""
+    """Return reasoning in words, or its size if only the provider can read it."""
     words = "\n\n".join(_readable_words(raw, _DEEPEST))
     if words.strip():
         return words
@@ -170,7 +171,7 @@ def _readable_words(value: Any, depth: int) -> Iterator[str]:
 
 
 def _values_of(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[Any]:
-    """Yield the values of these keys that are no containers, outermost first."""
+    """Yield the values of these keys that are not containers, outermost first."""
     if isinstance(value, dict) and depth:
         for key in keys:
             if isinstance(value.get(key), (str, bytes)):
@@ -180,7 +181,7 @@ def _values_of(value: Any, keys: tuple[str, ...], depth: int) -> Iterator[Any]:
 
 
 def describe_media(part: Part) -> str:
-    """Name a picture, a sound or a file: ``[image/png, 12.3 kB]``."""
+    """Return a name for an image, a sound or a file: ``[image/png, 12.3 kB]``."""
     for image in images_in(part):
         return f"[{image.label}, {size(_payload_size(image.data))}]"
     label = next(_values_of(part.raw, _LABELS, _DEEPEST), part.flavor)
@@ -200,7 +201,7 @@ def _payload_size(data: str | bytes) -> int:
 
 
 def describe_other(part: Part) -> str:
-    """Return a block of no special kind: its words if it has some, else what it is and its size."""
+    """Return a text for any other block: its words if it has any, else its type and size."""
     raw = part.raw
     for key in ("refusal", "text", "content", "summary"):
         if isinstance(raw, dict) and isinstance(raw.get(key), str) and raw[key]:
@@ -209,7 +210,7 @@ def describe_other(part: Part) -> str:
 
 
 def margin_notes(message: Message) -> Iterator[ShownPart]:
-    """Yield what a message says outside of its content: reasoning, a refusal, an older call."""
+    """Yield what a message says outside its content: reasoning, a refusal, an old-style call."""
     raw = message.raw if isinstance(message.raw, dict) else {}
     for envelope in ("data", "kwargs"):
         if isinstance(raw.get(envelope), dict):
@@ -231,14 +232,14 @@ _TWINS = ("twin", "raw-twin")
 
 
 def last_turns(messages: Sequence[Any], dialect: str, count: int) -> range:
-    """Choose the messages of the last turns."""
+    """Return the range of messages in the last turns."""
     if count < 0:
         raise UsageError("the number of turns cannot be negative")
     return _last(_starts_in(messages, dialect), len(messages), count)
 
 
 def turns_around(messages: Sequence[Any], dialect: str, place: str | int, turns: int = 1) -> range:
-    """Choose the turn at a place (or message number), and some turns on both sides of it."""
+    """Return the range of messages in the turn at a place, with some turns on both sides."""
     number = next((step for step in str(place).split(".")[:2] if is_index(step)), None)
     if number is None:
         raise UsageError("a place starts with the number of a message: messages.29.content.1")
@@ -282,7 +283,7 @@ def turn_starts(view: Sequence[Message]) -> list[int]:
 
 
 class MessageTranscript:
-    """One list being shown: its view, its pairing, and what was found in it."""
+    """One list being shown: its view, its pairing, and its findings."""
 
     def __init__(self, messages: Sequence[Any], dialect: str, marks: Marks) -> None:
         profile = profile_named(dialect)
@@ -293,7 +294,7 @@ class MessageTranscript:
         self.answers = {id(one.part): one.answer for one in paired.calls}
         self.results = {id(one.part): one for one in paired.results}
         self.by_message: dict[int, list[tuple[tuple[Any, ...], Sequence[Finding]]]] = {}
-        # marks that are in no message
+        # findings that belong to no message
         self.elsewhere: list[Finding] = []
         for where, found in marks.items():
             at = Place.parse(where)
@@ -304,7 +305,7 @@ class MessageTranscript:
         self.chosen = range(len(self.view))
 
     def lines(self, chosen: range | None) -> Iterator[ShownPart]:
-        """Return the chosen messages, turn by turn, with what lies before and behind them."""
+        """Yield the chosen messages, turn by turn, with notes on what was left out around them."""
         self.chosen = self.chosen if chosen is None else chosen
         for found in self.elsewhere:
             yield mark_part(found)
@@ -316,7 +317,7 @@ class MessageTranscript:
         yield from _left_out(starts, behind, "later", bool(behind))
 
     def body(self, turns: Mapping[int, int] | None = None) -> Iterator[ShownPart]:
-        """Return the chosen messages; ``turns`` numbers those before which a turn is headed."""
+        """Yield the chosen messages; ``turns`` numbers the messages that get a heading."""
         for position, message in enumerate(self.view):
             if position in self.chosen:
                 if turns and position in turns:
@@ -325,7 +326,7 @@ class MessageTranscript:
                 yield from self.message(message)
 
     def message(self, message: Message) -> Iterator[ShownPart]:
-        """Yield one message."""
+        """Yield the parts of one message."""
         marks = self._marks(message)
         notes = list(margin_notes(message))
         yield from notes
@@ -346,7 +347,7 @@ class MessageTranscript:
             yield from map(mark_part, left)
 
     def _marks(self, message: Message) -> dict[tuple[Any, ...], list[Finding]]:
-        """Return what was found in a message by the part it belongs to, the deepest that fits."""
+        """Return the findings in a message by the deepest part that contains each of them."""
         marks: dict[tuple[Any, ...], list[Finding]] = {}
         known = {part.at for part in message.parts}
         for at, findings in self.by_message.get(message.index, ()):
@@ -395,7 +396,7 @@ class MessageTranscript:
         yield from (mark_part(one, "   ") for one in (*found, *home))
 
     def _result(self, part: Part, found: Sequence[Finding]) -> Iterator[ShownPart]:
-        """Yield a result that stands under no call shown here."""
+        """Yield a result that belongs to no call shown here."""
         paired = self.results[id(part)]
         verdict, call = paired.verdict, paired.call
         if verdict == ANSWER and call is not None and call.home in self.chosen:
@@ -414,7 +415,7 @@ class MessageTranscript:
 
     def _answer(self, part: Part, title: str, where: str) -> ShownPart:
         pictures = [describe_media(piece) for piece in self.dialect.result_media(part)]
-        # whether a result says of itself that it is an error
+        # whether a result says that it is an error
         layers = [part.raw, *(part.raw.get(key) for key in ("toolResult", "data", "kwargs"))]
         failed = any(
             isinstance(layer, dict)
@@ -426,12 +427,12 @@ class MessageTranscript:
 
 
 def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
-    """Put what closes a call into it, and marks to what they are of."""
+    """Move the answer of each call into the call, and each mark into what it marks."""
     found: list[ShownPart] = []
     served = None
     for part in parts:
         last = found[-1] if found else None
-        # what came back for a call of the provider's own may stand behind another call
+        # the result of a call that the provider runs itself may come after another call
         is_its_own = part.get("served") == served
         served = served if part["kind"] == "mark" else part.get("served")
         is_answer = part["kind"] == "answer" and is_its_own
@@ -450,13 +451,13 @@ def join_results(parts: Iterable[ShownPart]) -> list[ShownPart]:
 
 
 def _without_hints(part: ShownPart) -> ShownPart:
-    """Return a part without what only says how a terminal lays it out."""
+    """Return a part without the fields that only a terminal uses."""
     if part.get("where"):
         part["title"] += part["where"]
     return {key: value for key, value in part.items() if key not in _HINTS}
 
 
-# Sessions of a store of our own
+# Sessions of a Lockstitch store.
 
 _OPEN = {
     "waiting": "waits for approval",
@@ -478,18 +479,18 @@ _CHECKPOINTS = {"batch": "before these calls", "turn": "end of the turn"}
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
-    """Return what a checkpoint is: its kind, and its label where it has one."""
+    """Return the kind of a checkpoint, and its label if it has one."""
     return checkpoint.label or _CHECKPOINTS.get(checkpoint.kind, "")
 
 
 def last_journal_turns(journal: Journal, count: int) -> range:
-    """Choose the items of the last turns."""
+    """Return the range of items in the last turns."""
     items = journal.view.items
     return _last(_journal_starts(items), len(items), count)
 
 
 def journal_turns_around(journal: Journal, seq: int) -> range:
-    """Choose the turn of a record, and one on each side."""
+    """Return the range of items in the turn of a record, with one turn on each side."""
     items = journal.view.items
     if not 0 < seq <= journal.state.seq or not items:
         raise UsageError(f"no record {seq}: there are {journal.state.seq}, counted from 1")
@@ -510,12 +511,12 @@ def _journal_starts(items: Sequence[Item]) -> list[int]:
 
 
 class JournalTranscript:
-    """One journal being shown, item by item, with what lies between."""
+    """One journal being shown, item by item, with the events in between."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         line = journal.line()
-        # an event about a call, and a note of the program's own, is shown elsewhere or not at all
+        # events about calls and the program's own notes are shown elsewhere or not at all
         self.marks = deque(
             fact
             for fact in line
@@ -530,7 +531,7 @@ class JournalTranscript:
         }
 
     def lines(self, chosen: range | None) -> Iterator[ShownPart]:
-        """Yield the chosen items with what lies between, and say what is left out on both sides."""
+        """Yield the chosen items with the events in between, and notes on what was left out."""
         items = self.journal.view.items
         chosen = range(len(items)) if chosen is None else chosen
         starts = _journal_starts(items)
@@ -542,10 +543,10 @@ class JournalTranscript:
         yield from _left_out(starts, range(chosen.stop, len(items)), "later")
 
     def pieces(self) -> Iterator[tuple[int, Iterator[ShownPart], Iterator[ShownPart]]]:
-        """Yield each item by its place, with what lies before it; at last what lies behind all."""
+        """Yield each item by its place with the events before it, then the events after all."""
         items = self.journal.view.items
         turns = {start: number for number, start in enumerate(_journal_starts(items), 1)}
-        # A reply stands before what was said while it was under way, so numbers may go back.
+        # A reply comes before what was said while it was generated, so numbers may go back.
         firsts = list(accumulate((item.seq for item in reversed(items)), min))[::-1]
         for place, first in enumerate(firsts):
             due: list[Fact] = []
@@ -616,7 +617,7 @@ def _checkpoint_part(checkpoint: Checkpoint) -> ShownPart:
 
 
 class _ReplyTranscript(MessageTranscript):
-    """One reply with its calls, each closed by what became of it."""
+    """One reply with its calls, each followed by its outcome."""
 
     def __init__(
         self,
@@ -626,7 +627,7 @@ class _ReplyTranscript(MessageTranscript):
         replaced: set[tuple[int, int]],
     ) -> None:
         super().__init__(messages, dialect, {})
-        # what became of each call, in the order of the reply
+        # the outcome of each call, in the order of the reply
         self.ends = dict(zip(self.answers, calls, strict=False))
         self.replaced = replaced
 
@@ -649,7 +650,7 @@ class _ReplyTranscript(MessageTranscript):
 
 
 def describe_end(call: CallState) -> str:
-    """Return what became of a call, in words; "" if it has a result of its own."""
+    """Return the outcome of a call in words; "" if it has a result of its own."""
     if call.outcome is None:
         return _OPEN.get(call.status, "not started")
     fact = call.outcome.fact
@@ -662,7 +663,7 @@ def describe_end(call: CallState) -> str:
 
 
 def _describe_event(event: Event) -> str:
-    """Return what a fact says that is neither speech nor a call."""
+    """Return what an event says that is neither speech nor a call."""
     match event:
         case Interrupted():
             return f"interrupted: {event.reason}" if event.reason else "interrupted"

@@ -1,7 +1,7 @@
-"""Sessions checked while their programs write them: only what was appended is read.
+"""Check sessions while their programs write them; only appended bytes are read.
 
-What is done when stands here: a change is looked at, a session at rest is judged, reported and
-repaired.
+This module decides when to do what: look at a change, and check, report and repair a session at
+rest.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ BROKEN, REPAIRED, REFUSED, HEALTHY = "broken", "repaired", "refused", "healthy"
 
 
 class Notice(Struct):
-    """Something to report: a session is broken, was repaired, was not, or is healthy again.
+    """Something to report: a session is broken, was repaired, could not be, or is healthy again.
 
-    ``command`` is what a person may paste next; the findings of ``report`` are those that are
-    left. Neither holds anything of what was said in the session.
+    ``command`` is what a person may paste next; the findings of ``report`` are those that are left.
+    Neither contains anything that was said in the session.
     """
 
     kind: str
@@ -49,12 +49,12 @@ class Notice(Struct):
 
     @property
     def codes(self) -> list[str]:
-        """The codes of what is wrong, each once."""
+        """The codes of the findings, without repeats."""
         return sorted({found.code for found in self.report.findings})
 
 
 def command_for(verb: str, report: Report, source: Source) -> str:
-    """Return the command that repairs a session, or takes that back, for a shell."""
+    """Return a shell command that repairs a session, or undoes that."""
     words = ["lockstitch", verb, source.path]
     if source.kind == SQLITE and report.session is not None:
         words += ["--session", report.session]
@@ -62,7 +62,7 @@ def command_for(verb: str, report: Report, source: Source) -> str:
 
 
 def describe_notice(event: Notice) -> str:
-    """Return in a sentence what happened to a session; which one stands elsewhere."""
+    """Return a sentence on what happened to a session, without naming it."""
     if event.kind == HEALTHY:
         return "nothing is wrong with it any longer."
     if event.kind == REPAIRED:
@@ -80,7 +80,7 @@ def describe_notice(event: Notice) -> str:
 
 
 def notice_fields(event: Notice) -> dict[str, Any]:
-    """Return what a program is sent besides the session itself."""
+    """Return the fields of a notice for another program, besides the session itself."""
     fields: dict[str, Any] = {
         "event": event.kind,
         "said": describe_notice(event),
@@ -104,7 +104,7 @@ Complain = Callable[[str], None]
 
 
 def find_notifier() -> list[str]:
-    """Return the command that shows a notice, without its title and text; raises UsageError."""
+    """Return the command that shows a desktop notice; raise ``UsageError`` if there is none."""
     found = shutil.which("notify-send")
     if found:
         return [found, "--app-name=lockstitch", "--"]
@@ -115,7 +115,7 @@ def find_notifier() -> list[str]:
 
 
 def parse_command(text: str) -> list[str]:
-    """Take a command apart as a shell does, without one; raises UsageError."""
+    """Return the words of a command as a shell splits them; raise ``UsageError`` if it cannot."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -128,14 +128,14 @@ def parse_command(text: str) -> list[str]:
 
 
 class EventCommands:
-    """Commands that are run for every event, one after the other, beside all that goes on."""
+    """Runs a command for every event, one after the other, beside everything else."""
 
     def __init__(self, complain: Complain) -> None:
         self._complain = complain
         self._pool = ThreadPoolExecutor(1)
 
     def notify(self, command: list[str], event: Notice) -> None:
-        """Show a notice."""
+        """Show a desktop notice."""
         title = f"{event.report.format or 'Session'}: {event.kind}"
         text = f"{event.report.target}: {describe_notice(event)}"
         self._pool.submit(self._run, [*command, title, text], b"", {})
@@ -151,12 +151,12 @@ class EventCommands:
             "LOCKSTITCH_SAID": describe_notice(event),
             "LOCKSTITCH_COMMAND": event.command,
         }
-        # No value of the environment can hold one, and no name of a file does.
+        # A variable of the environment cannot contain NUL, and neither can a file name.
         variables = {name: text.replace("\0", "") for name, text in variables.items()}
         self._pool.submit(self._run, command, document, variables)
 
     def close(self) -> None:
-        """Wait for what was started."""
+        """Wait for the commands that were started."""
         self._pool.shutdown()
 
     def _run(self, command: list[str], document: bytes, variables: Mapping[str, str]) -> None:
@@ -178,7 +178,7 @@ class EventCommands:
                 self._complain(f"{command[0]} ended with status {done.returncode}")
 
 
-# Times in databases may be whole seconds: what changed so shortly before the last look counts.
+# Times in databases may be whole seconds, so changes this shortly before the last look count, too.
 _COARSE = 2.0
 Stamp = tuple[int, int, int, int]
 
@@ -192,12 +192,12 @@ class WatchedDatabase(Struct):
     seen: set[str] = field(default_factory=set)
 
     def changed(self) -> Iterator[Source]:
-        """Return the sessions that changed since the last look; none if nothing was written.
+        """Yield the sessions that changed since the last look; none if nothing was written.
 
-        Reading a database may make and remove its log, which is no change.
+        Reading a database may create and delete its log, which does not count as a change.
         """
         base, log = _status(self.path), _status(log_of(self.path))
-        # An empty log says as little as none.
+        # An empty log means as little as none.
         stamp = (*base, *(log if log[0] else (0, 0)))
         if stamp == self.stamp:
             return
@@ -224,18 +224,19 @@ def _status(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-# How long a database is let alone after a change before it is looked into.
+# How long to leave a database alone after a change, before reading it.
 PAUSE = 2.0
-# A whole file is read again only after so many times as long as that took the last time.
+# A whole file is read again only after this many times as long as the last read took.
 _RARELY = 20
-# How often a program is looked for that has a session open: at first, and at last.
+# How often to look for a program that has a session open: at first, and later at most.
 _FIRST_ASK, _LAST_ASK, _SLOWER = 2.0, 30.0, 1.5
-# So many sessions are kept in mind; one that rests longest is forgotten, and read anew.
+# How many sessions to remember; the one unchanged for the longest time is forgotten, and read
+# again.
 _MOST = 256
 
 
 class WatchedSession(Struct):
-    """A session that changed: when, and when it has to be looked at again."""
+    """A session that changed: when it did, and when to look at it again."""
 
     followed: Followed
     changed: float
@@ -247,7 +248,7 @@ class WatchedSession(Struct):
 
 
 class Watcher:
-    """Everything that is followed; ``clock`` gives seconds that only go up."""
+    """All watched sessions; ``clock`` returns seconds that never go back."""
 
     def __init__(
         self,
@@ -266,17 +267,17 @@ class Watcher:
 
     @property
     def wake(self) -> float:
-        """When there is something to do; infinite if not before the next change."""
+        """When there is something to do; infinite if nothing is due before the next change."""
         times = [entry.wake for entry in self._entries.values()]
         return min([*times, *(due for _, due in self._bases.values())], default=math.inf)
 
     @property
     def read(self) -> int:
-        """How many bytes of files were read so far."""
+        """The number of bytes of files that were read so far."""
         return sum(entry.followed.read for entry in self._entries.values())
 
     def note(self, path: str, ago: float = 0.0) -> None:
-        """Take note of a file that changed, so many seconds ago."""
+        """Record that a file changed this many seconds ago."""
         now = self._clock()
         if path.endswith(DATABASES):
             base, _ = self._bases.get(path, (WatchedDatabase(path), 0.0))
@@ -289,8 +290,8 @@ class Watcher:
         try:
             found = sources_in(path, environ=self._environ)
         except LockstitchError:
-            # No program is known for it, it is gone, or somebody replaces it just now; the next
-            # change comes here again.
+            # It belongs to no known program, is gone, or is just being replaced; the next change
+            # leads here again.
             return
         for source in found:
             self._follow(source, now - ago)
@@ -307,7 +308,7 @@ class Watcher:
                 del self._entries[old]
 
     def due(self) -> Iterator[Notice]:
-        """Do what is due by now, and yield what there is to report."""
+        """Do what is due now; yield the notices."""
         now = self._clock()
         for path, (base, when) in list(self._bases.items()):
             if when <= now:
@@ -324,7 +325,8 @@ class Watcher:
             try:
                 yield from self._step(entry, now)
             except (LockstitchError, OSError):
-                # What vanished or cannot be read just now is looked at when it changes again.
+                # A session that has vanished or cannot be read now is looked at when it changes
+                # again.
                 self._entries.pop(key, None)
 
     def _step(self, entry: WatchedSession, now: float) -> Iterator[Notice]:
@@ -355,7 +357,7 @@ class Watcher:
     def _whole(
         self, entry: WatchedSession, now: float, read: Callable[[], object]
     ) -> Iterator[Notice]:
-        """Read all of a session, and report what no further line will take away."""
+        """Read an entire session, and report findings that no further line can resolve."""
         begun = perf_counter()
         read()
         entry.not_before = now + _RARELY * (perf_counter() - begun)
@@ -406,7 +408,7 @@ def _codes(findings: list[Finding]) -> Counter[str]:
 def _report_change(
     entry: WatchedSession, report: Report, findings: list[Finding]
 ) -> Iterator[Notice]:
-    """Yield a notice of what is new with a session: what is wrong, or that nothing is any more."""
+    """Yield a notice of what has changed: new findings, or that there are none any more."""
     codes = _codes(findings) if report.error is None else Counter(("unreadable",))
     if codes - entry.reported:
         entry.reported = codes
@@ -417,21 +419,21 @@ def _report_change(
         yield Notice(HEALTHY, report, "")
 
 
-# In seconds: how often folders are looked for that were not there.
+# How often to look for folders that did not exist, in seconds.
 _ROUND = 30.0
-# A session that was written to so shortly before the start is looked at as if it had just changed.
+# A session written this shortly before the start is treated as if it had just changed.
 _RECENT = 3600.0
 
 
 class WatchStart(Struct):
-    """What a watch found at its start."""
+    """What a watch found when it started."""
 
     folders: list[str]
     sessions: int
 
 
 class WatchLoop:
-    """A watch over some places; it ends when somebody says so."""
+    """A watch over some places that runs until it is told to end."""
 
     def __init__(self, places: Sequence[SessionPlace], watcher: Watcher) -> None:
         self._places = places
@@ -440,13 +442,13 @@ class WatchLoop:
         self._is_over = False
 
     def end(self) -> None:
-        """Let the watch end soon; may be called by a signal."""
+        """Make the watch end soon; may be called from a signal handler."""
         self._is_over = True
         if self._changes is not None:
             self._changes.end()
 
     def run(self, started: Callable[[WatchStart], None], report: Callable[[Notice], None]) -> None:
-        """Watch, until the end."""
+        """Watch until the end."""
         since = time.time() - _RECENT
         is_first = True
         while not self._is_over:
@@ -464,7 +466,7 @@ class WatchLoop:
                     self._changes = None
 
     def _note_recent(self, since: float) -> WatchStart:
-        """Take note of what was written to lately, and count what there is."""
+        """Record what was written recently, and count the sessions."""
         files = {path for place in self._places for path in place.files()}
         now = time.time()
         for path in files:
@@ -478,7 +480,7 @@ class WatchLoop:
         return WatchStart(folders, len(files))
 
     def _follow(self, changes: Changes, report: Callable[[Notice], None]) -> None:
-        """Watch these folders, until the end or until there are others."""
+        """Watch these folders, until the end or until other folders have to be watched."""
         while not self._is_over:
             for event in self._watcher.due():
                 report(event)

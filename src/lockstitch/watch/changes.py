@@ -1,6 +1,6 @@
-"""Files that change, as the operating system reports them: watchfiles, in threads of its own.
+"""Changed files as the operating system reports them, through watchfiles in threads of its own.
 
-Which folders are followed, and which files in them may be sessions, is decided here, too.
+Which folders are watched, and which of their files may be sessions, is decided here, too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.sources.targets import OWN_FOLDER, SUFFIXES, files_below, known_folders
 
-# The log of a database: what is written goes there first.
+# The log of a database, which is written first.
 _LOG = "-wal"
 
 
 class SessionPlace(Struct, frozen=True):
     """A folder with sessions in it; ``steps`` are the patterns of their paths below it.
 
-    Without steps, every file below that may hold a session counts.
+    Without steps, every file below it that may hold a session counts.
     """
 
     folder: str
@@ -37,11 +37,11 @@ class SessionPlace(Struct, frozen=True):
 
     @property
     def is_deep(self) -> bool:
-        """Whether sessions are in folders below it, too."""
+        """Whether sessions may be in folders below it, too."""
         return len(self.steps) != 1
 
     def files(self) -> Iterator[str]:
-        """Return the files there now."""
+        """Yield the files that are there now."""
         found: Iterable[str] = files_below(self.folder) if self.is_deep else []
         if not self.is_deep:
             with suppress(OSError), os.scandir(self.folder) as entries:
@@ -49,7 +49,7 @@ class SessionPlace(Struct, frozen=True):
         yield from (path for path in found if self.holds(path))
 
     def holds(self, path: str) -> bool:
-        """Whether a path is that of a session here, by its name."""
+        """Whether a path is that of a session here, judging by its name."""
         rest = Path(os.path.relpath(path, self.folder)).parts
         if rest[:1] == (os.pardir,) or OWN_FOLDER in rest or read.is_shadowed_by_plain(path):
             return False
@@ -59,7 +59,7 @@ class SessionPlace(Struct, frozen=True):
 
 
 def known_places(home: Path, environ: Mapping[str, str]) -> list[SessionPlace]:
-    """Return the places of all programs that are known, whether they are there or not."""
+    """Return the places of all known programs, whether they exist or not."""
     return [SessionPlace(*place) for place in dict.fromkeys(known_folders(home, environ))]
 
 
@@ -75,13 +75,13 @@ def given_places(paths: Sequence[str]) -> list[SessionPlace]:
 
 
 def log_of(database: str) -> str:
-    """Return the log of a database."""
+    """Return the path of a database's log."""
     return f"{database}{_LOG}"
 
 
 _MISSING = "watching needs watchfiles, which is not installed: pip install 'lockstitch[watch]'"
-# In milliseconds: what changes so shortly after each other is one change; how often the queue of
-# the system is looked at, which is all that an idle watch does; how often it asks whether to end.
+# In milliseconds: how close changes are taken as one; how often the system's queue is read, which
+# is all that an idle watch does; and how often the watch checks whether to end.
 _DEBOUNCE, _STEP, _TIMEOUT = 1000, 250, 60_000
 
 # How watchfiles ends when something happens to a file whose name is not UTF-8. Who starts it again,
@@ -92,9 +92,9 @@ Watch = Callable[..., Iterable[set[tuple[Any, str]]]]
 
 
 class Changes:
-    """The files below some places that changed, as they change.
+    """The files below some places, as they change.
 
-    Folders of which only the own files count are not looked into more deeply than that.
+    A folder of which only its own files matter is not watched more deeply.
     """
 
     def __init__(self, places: Sequence[SessionPlace]) -> None:
@@ -136,15 +136,18 @@ class Changes:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a folder came up, went away or was replaced, so that others are to be watched."""
+        """Whether a folder was created, removed or replaced, so that others have to be watched."""
         return _find_folders(self._places) != self._roots
 
     def end(self) -> None:
-        """Let whoever waits for changes know that there are no more; may be called by a signal."""
+        """Wake a thread that waits for changes, for the last time.
+
+        May be called from a signal handler.
+        """
         self._queue.put(None)
 
     def wait(self, seconds: float) -> set[str] | None:
-        """Return the session files that changed, empty if none did in time, None if it ended."""
+        """Return the changed session files; empty if none changed in time, None at the end."""
         try:
             found = self._queue.get(timeout=seconds)
         except Empty:
@@ -169,10 +172,10 @@ class Changes:
                 ignore_permission_denied=True,
             ):
                 paths = {path for _, path in found}
-                # what is written to a database goes into its log first
+                # a database writes to its log first
                 files = {path.removesuffix(_LOG) for path in paths}
                 for folder in filter(os.path.isdir, paths):
-                    # Nobody reports what is written into a new folder before that is watched.
+                    # Changes in a new folder are not reported before the folder is watched.
                     files.update(files_below(folder))
                 relevant = {path for path in files if any(one.holds(path) for one in self._places)}
                 if relevant:
@@ -182,7 +185,7 @@ class Changes:
 
 
 def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
-    """Return the folders that exist, each with what changes when another one takes its name."""
+    """Return the folders that exist, each with values that change when it is replaced."""
     found = {}
     for folder in {one.folder for one in places}:
         try:
@@ -194,7 +197,7 @@ def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:
 
 
 def _outermost(folders: Iterable[str]) -> set[str]:
-    """Return folders without those inside of others."""
+    """Return the folders that are not inside another one."""
     kept: set[str] = set()
     for folder in sorted(folders):
         if not any(folder.startswith(f"{one}{os.sep}") for one in kept):

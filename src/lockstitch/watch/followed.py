@@ -1,14 +1,14 @@
-"""One file that is followed: how far it was read, and what is known of it so far.
+"""One watched file: how far it was read, and what is known about it so far.
 
-What a file held is looked at once. After that only what was appended is read: a proof is carried
-on where its program has one, else the end of the file is viewed again from the last point at which
-nothing was open. An end does not show everything, such as a result that came a second time long
-after the first. So the whole file is read again when it was replaced or cut, when the end says that
-something may be wrong, and once it rests, unless it is large and has hardly grown since.
+The content of a file is checked once. After that, only appended bytes are read. If the format has a
+proof, it is continued; otherwise the end of the file is viewed again, from the last point at which
+nothing was open. The end does not show everything, such as a second copy of a result long after the
+first. So the entire file is read again when it was replaced or truncated, when its end looks wrong,
+and when it is at rest, unless it is large and has hardly grown since.
 
-Read alone, the end of a file has findings that the whole has not: its first line hangs on nothing.
-So a view of it is only compared with an earlier one of the same end. What is new makes the whole
-file suspect; it is never reported as it is.
+Read alone, the end of a file has findings that the whole file has not, because its first line
+follows nothing. So a view of the end is only compared with an earlier view of the same end. New
+findings make the whole file suspect; they are never reported directly.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lockstitch.sources import operations
 from lockstitch.sources.source import HEALTHY as HEALTHY_STATES
 from lockstitch.sources.source import Report, Source
 
-# What a look at the end says: nothing is wrong; something may be under way; look at all of it.
+# What a look at the end may say: nothing is wrong; something may be under way; read everything.
 CLEAN_TAIL, OPEN_TAIL, SUSPECT_TAIL = "healthy", "open", "suspect"
 
 
 class TailView(Struct):
-    """What is wrong with a session, before and behind a point where no call is open.
+    """The findings in a session before and after a point where no call is open.
 
-    ``line`` and ``start``, a byte, say where that is; ``final`` counts the findings before it by
-    code, and ``moving`` those behind it, which may be gone with the next line.
+    ``line`` and ``start``, a byte, say where that point is. ``final`` counts the findings before it
+    by code, and ``moving`` those after it, which the next line may resolve.
     """
 
     line: int = 1
@@ -48,7 +48,7 @@ class TailView(Struct):
 
 
 class FileTail(Struct):
-    """Where a file is taken up again: its first line, a byte, and what a view from there holds."""
+    """The place from which a file is read again: its first line, a byte, the view from there."""
 
     head: bytes
     start: int
@@ -56,7 +56,7 @@ class FileTail(Struct):
 
 
 def view_transcript(transcript: Transcript, findings: Iterable[Finding]) -> TailView:
-    """Divide what is wrong with a session into what stays and what may be under way."""
+    """Divide the findings in a session into final ones and those that may be under way."""
     line, start = rest_point(transcript)
     view = TailView(line, start)
     for found in findings:
@@ -67,9 +67,9 @@ def view_transcript(transcript: Transcript, findings: Iterable[Finding]) -> Tail
 
 
 def rest_point(transcript: Transcript) -> tuple[int, int]:
-    """Return the line and the byte of the last message before which every call has its result.
+    """Return the line and byte of the last message before which every call has its result.
 
-    At least one message stays behind it, on which what comes next can hang.
+    At least one message comes after it, so that the next message has something to follow.
     """
     history, records = transcript.history, transcript.records
     views = new_dialect(history.dialect).read(history.messages) if history.messages else []
@@ -98,7 +98,7 @@ def line_of(found: Finding) -> int:
 
 
 def view_tail(source: Source, tail: FileTail, data: bytes) -> TailView:
-    """Return the view of a file's end, ``data``, under its first line.
+    """Return the view of a file's end, ``data``, read after its first line.
 
     Its ``start`` counts from the beginning of the file.
     """
@@ -114,8 +114,8 @@ def take_up(
 ) -> FileTail:
     """Return the tail that starts at the point of a view; ``data`` are the bytes from there on.
 
-    What a view of these alone has and the given one has not, unless it was ``known``, is there only
-    since it is read alone.
+    A finding that is new in the view of these bytes alone, unless it was ``known``, is only there
+    because they are read alone.
     """
     tail = FileTail(head, view.start)
     alone = view_tail(source, tail, data)
@@ -123,14 +123,14 @@ def take_up(
     return tail
 
 
-# So many bytes before the end of what was read are compared: a file may be written anew in place.
+# How many of the bytes read last are compared, since a file may be rewritten in place.
 _PRINT = 64
 _CHUNK = 1 << 20
-# An end that is longer than this is taken up later from then on.
+# If the end is longer than this, later looks start further on.
 _LONG_TAIL = 1 << 18
-# A file up to this size costs no more as a whole than by its end.
+# Up to this size, reading the whole file costs no more than reading its end.
 _SMALL = 1 << 18
-# At rest, a file of which only the end was viewed is read as a whole up to this size, or if so
+# A file at rest of which only the end was viewed is read as a whole up to this size, or if this
 # large a part of it is new.
 _MEDIUM = 8 << 20
 _NEW_PART = 0.02
@@ -145,10 +145,10 @@ class Position(Struct, frozen=True):
 
 
 class Followed(Struct):
-    """What is known of one session: how far its file was read, and what was found.
+    """What is known about one session: how far its file was read, and the findings.
 
-    ``final`` are the findings that no further line will take away. ``session`` and ``project``
-    are those of the last time that all of it was read, and ``read`` counts bytes.
+    ``final`` are findings that no further line can resolve. ``session`` and ``project`` are those
+    of the last complete read, and ``read`` counts bytes.
     """
 
     source: Source
@@ -164,7 +164,7 @@ class Followed(Struct):
     read: int = 0
 
     def look(self) -> str:
-        """Read what was appended and return what it says; the rest is not read."""
+        """Read the appended bytes, and return what they say."""
         fresh = self._read_appended()
         if fresh is None:
             self.state = SUSPECT_TAIL
@@ -177,14 +177,14 @@ class Followed(Struct):
 
     @property
     def is_unsure(self) -> bool:
-        """Whether it is to be read as a whole once it rests: only its end was viewed of late."""
+        """Whether to read the whole file at rest, because only its end was viewed lately."""
         if self.position is None or self.proof is not None:
             return False
         fresh = self.position.offset - self.whole
         return fresh > 0 and (self.whole <= _MEDIUM or fresh > self.whole * _NEW_PART)
 
     def _read_appended(self) -> bytes | None:
-        """Return the bytes behind those that were read, None if that is not certain."""
+        """Return the bytes after those read before; None if that is not certain."""
         at = self.position
         if at is None:
             return None
@@ -198,7 +198,7 @@ class Followed(Struct):
         return data[len(at.last) :] if data.startswith(at.last) else None
 
     def _carry_proof(self, fresh: bytes) -> str:
-        """Carry the proof on; bytes behind the last whole line stay for the next time."""
+        """Continue the proof; bytes after the last complete line wait for the next time."""
         proof, at = self.proof, self.position
         end = fresh.rfind(b"\n") + 1
         if proof is None or at is None or (end and not proof.advance(fresh[:end])):
@@ -218,7 +218,7 @@ class Followed(Struct):
         end = tail.start + len(data)
         self.position = Position(at.identity, end, data[-_PRINT:])
         view = view_tail(self.source, tail, data)
-        # against what was seen when the whole file was checked
+        # compared with what was seen when the whole file was checked
         if view.final - tail.before:
             return SUSPECT_TAIL
         if len(data) > _LONG_TAIL and view.start > tail.start:
@@ -227,18 +227,18 @@ class Followed(Struct):
         return OPEN_TAIL if view.final + view.moving - tail.before else CLEAN_TAIL
 
     def examine(self) -> None:
-        """Read all of the file, and see what is wrong with it."""
+        """Read the whole file, and find what is wrong with it."""
         self.proof = self.tail = self.position = None
         self.final = []
         if not self._prove():
             self.understand()
 
     def at_rest(self) -> Report:
-        """Return what is wrong now that nothing more is written; reads it all if nobody has."""
+        """Return the report now that nothing more is written; read the whole file if necessary."""
         return self.report or self.understand()
 
     def _prove(self) -> bool:
-        """Carry a new proof through the whole file, where its program has one."""
+        """Make a new proof for the whole file, if its format has one."""
         proof = self.source.form.proof()
         if proof is None or not self._is_appended_to:
             return False
@@ -250,7 +250,7 @@ class Followed(Struct):
                 end = piece.rfind(b"\n") + 1
                 if not end and len(piece) < _CHUNK:
                     break
-                # A line that is longer than a chunk, as one with a picture is.
+                # A line longer than a chunk, such as one with an image.
                 piece = piece if end else _read_line(handle, offset, status.st_size)
                 end = end or piece.rfind(b"\n") + 1
                 if not end or not proof.advance(piece[:end]):
@@ -273,7 +273,7 @@ class Followed(Struct):
         return True
 
     def understand(self) -> Report:
-        """Read all of the session with care, and return what is wrong with it."""
+        """Read the entire session carefully, and return the report."""
         status = os.stat(self.source.path)  # noqa: PTH116 - asked again and again
         report, transcript = operations.examine(self.source)
         self.read += status.st_size
@@ -304,7 +304,7 @@ def _state_of(proof: HealthProof, *, is_whole: bool) -> str:
 
 
 def _read_bytes(handle: int, start: int, end: int) -> bytes:
-    """Read a stretch of a file; less, if it is cut meanwhile."""
+    """Read a range of a file; fewer bytes, if it is truncated meanwhile."""
     pieces = []
     while start < end and (piece := os.pread(handle, end - start, start)):
         pieces.append(piece)
@@ -313,7 +313,7 @@ def _read_bytes(handle: int, start: int, end: int) -> bytes:
 
 
 def _read_line(handle: int, start: int, end: int) -> bytes:
-    """Read from the start of a line to the end of it, or of the file."""
+    """Read from the start of a line to its end, or to the end of the file."""
     size = 2 * _CHUNK
     while b"\n" not in (data := _read_bytes(handle, start, min(start + size, end))):
         if start + size >= end:

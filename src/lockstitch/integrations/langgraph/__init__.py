@@ -1,9 +1,9 @@
-"""LangGraph's checkpoints that agree with the conversation: repaired, guarded, or kept by us.
+"""Keep LangGraph's checkpoints valid: repair them, guard them, or store them in Lockstitch.
 
-``reconcile`` and ``areconcile`` make a thread's checkpoint valid after whatever broke a run off.
-``HealMiddleware`` and ``heal_hook`` heal what goes to the model. ``Guard`` wraps a checkpointer,
-``Saver`` is one, and ``migrate`` brings it the threads of LangGraph's own. Each is loaded when it
-is asked for: a missing package matters only then.
+``reconcile`` and ``areconcile`` make a thread's checkpoint valid after a run was interrupted in any
+way. ``HealMiddleware`` and ``heal_hook`` heal what is sent to the model. ``Guard`` wraps a
+checkpointer, ``Saver`` is one, and ``migrate`` copies the threads of LangGraph's own savers into
+it. Each name is loaded on first use, so a missing package matters only then.
 """
 
 from __future__ import annotations

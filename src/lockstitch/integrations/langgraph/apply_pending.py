@@ -1,8 +1,8 @@
-"""A graph's own reducers, tried on a copy: finished tasks count, the rest is dropped.
+"""Run a graph's own reducers on a copy of a checkpoint: finished tasks count, the rest is dropped.
 
-LangGraph can do that by itself (``update_state(config, None, as_node=END)``), but it stores every
-step of it, under an id of the moment. Here it works on a checkpointer in memory that holds one
-checkpoint, so that the outcome can be repaired and stored as one.
+LangGraph can do that itself (``update_state(config, None, as_node=END)``), but it stores every step
+under a new id. Here it works on a checkpointer in memory that holds one checkpoint, so that the
+outcome can be repaired and stored as a single checkpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DeltaHistories = Mapping[str, Mapping[str, Any]]
 
 
 class CheckpointCopy(BaseCheckpointSaver[Any]):
-    """A checkpointer in memory that begins with one checkpoint of another one."""
+    """A checkpointer in memory that starts with one checkpoint of another checkpointer."""
 
     def __init__(
         self, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
@@ -88,7 +88,8 @@ class CheckpointCopy(BaseCheckpointSaver[Any]):
         own = super().get_delta_channel_history(config=config, channels=channels)
         found: dict[str, Any] = dict(own)
         for name, history in own.items():
-            # What came before the first checkpoint is in front, if nothing since has it whole.
+            # The history from before the first checkpoint comes first, unless a later one has the
+            # whole value.
             if "seed" not in history and name in self.histories:
                 before = self.histories[name]
                 found[name] = {**before, "writes": [*before["writes"], *history["writes"]]}
@@ -96,14 +97,14 @@ class CheckpointCopy(BaseCheckpointSaver[Any]):
 
     @property
     def config(self) -> RunnableConfig:
-        """The config by which a graph works on the last checkpoint here."""
+        """The config that makes a graph work on the last checkpoint here."""
         return {"configurable": {**self.line[-1].config["configurable"], _CHECKPOINTER: self}}
 
 
 def unfinished_tasks(
     graph: Any, saved: CheckpointTuple, real: BaseCheckpointSaver[Any], histories: DeltaHistories
 ) -> list[tuple[str, str]]:
-    """Return the node and the id of every task of a checkpoint that has returned nothing."""
+    """Return the node and the id of every task of a checkpoint that has not returned anything."""
     returned = {task for task, _, _ in pending_writes.work_on(saved).returned}
     try:
         found = graph.get_state(CheckpointCopy(saved, real, histories).config).tasks
@@ -122,9 +123,9 @@ def apply_pending(
     histories: DeltaHistories,
     brought: Sequence[tuple[str, dict[str, Any]]] = (),
 ) -> AppliedPending | None:
-    """Return what a graph makes of a checkpoint; None if the graph as it is now cannot take it.
+    """Return what a graph makes of a checkpoint; None if the graph, as it is now, cannot read it.
 
-    ``brought`` is what nodes that have not finished are to be taken to have returned.
+    ``brought`` is what to assume that unfinished nodes have returned.
     """
     own = saved._replace(pending_writes=list(saved.pending_writes or ()))
     stage = CheckpointCopy(own, real, histories)
@@ -154,7 +155,7 @@ def apply_pending(
     )
     whole |= values
     held |= first.values if isinstance(first.values, dict) else {"__root__": first.values}
-    # Channels are stored whole that otherwise would need the steps in between, which go.
+    # Store these channels whole: otherwise they need the intermediate steps, which are dropped.
     checkpoint = _copy_checkpoint(last.checkpoint)
     versions, old = checkpoint["channel_versions"], saved.checkpoint["channel_versions"]
     written = {name for _, name, _ in saved.pending_writes or ()}
@@ -172,11 +173,11 @@ def apply_pending(
 def _apply_finished(
     graph: Any, stage: CheckpointCopy, due: tuple[str, ...], *, closes: bool
 ) -> tuple[str, ...]:
-    """Take up an input that was not taken up, apply what is finished, and drop the rest.
+    """Take up a pending input, apply the finished tasks, and drop the rest.
 
-    Returns the nodes that are due then: what comes behind finished tools, or behind those that are
-    dropped because their calls get an answer, or what was due and has nothing to do with calls.
-    With ``closes`` nothing that waits for a person stays due.
+    Returns the nodes that are due then. These follow finished tools, or tools that are dropped
+    because their calls get an answer, or they were due already and have nothing to do with calls.
+    With ``closes`` no node that waits for a person stays due.
     """
     saved = stage.saved
     begun = saved.checkpoint["channel_values"].get(START)
@@ -202,7 +203,7 @@ def _apply_finished(
 
 
 def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Make due what comes behind a node whose tasks were dropped; nothing if that is not known."""
+    """Make the nodes due that follow a node with dropped tasks, as far as that is known."""
     if len(set(dropped)) != 1:
         return ()
     length = len(stage.line)
@@ -233,7 +234,7 @@ def _open_calls(values: Mapping[str, Any]) -> set[pending_writes.AskedCall]:
 
 
 def _is_at_breakpoint(graph: Any, saved: CheckpointTuple, due: Sequence[str]) -> bool:
-    """Whether a graph stops at this checkpoint to let a person look."""
+    """Whether a graph stops at this checkpoint so that a person can look."""
     seen = saved.checkpoint["versions_seen"]
     looked = seen.get(INTERRUPT, {})
     versions: Mapping[str, Any] = saved.checkpoint["channel_versions"]
@@ -255,7 +256,7 @@ def _is_at_breakpoint(graph: Any, saved: CheckpointTuple, due: Sequence[str]) ->
 
 
 def _copy_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
-    """Copy what LangGraph changes in place when it applies writes."""
+    """Return a copy of the parts that LangGraph changes in place when it applies writes."""
     own = {
         "channel_values": dict(checkpoint["channel_values"]),
         "channel_versions": dict(checkpoint["channel_versions"]),

@@ -1,7 +1,9 @@
-"""The checkpoint behind a head that makes a conversation valid: worked out, not yet stored.
+"""Compute a checkpoint that follows the head and makes the conversation valid.
+
+It is not stored yet.
 
 A ``CheckpointRepair`` has a ``MessageChannel`` for every channel of messages in a checkpoint, with
-all that hangs on it.
+all pending writes.
 """
 
 from __future__ import annotations
@@ -63,13 +65,13 @@ NextVersion = Callable[[Any, None], Any]
 
 
 class MessageChannel:
-    """The messages of one channel, what waits to be merged into them, and what they are to be.
+    """One channel of messages: what it holds, what is pending for it, and what it shall hold.
 
-    ``held`` is what the checkpoint holds, ``writes`` what is to be merged into it in the order in
-    which it happened, ``returned`` the part of it that finished tasks returned. ``by_id`` says
-    that calls of ancestors can be known by their ids only. ``applied`` is what the graph itself
-    makes of all that, once it is known. ``late`` are results found beside ancestors, ``failed``
-    the errors that tools ended with.
+    ``held`` is what the checkpoint holds. ``writes`` are to be merged into it, in the order in
+    which they happened, and ``returned`` is the part of them that finished tasks returned.
+    ``by_id`` says that calls of ancestors can be recognized only by their ids. ``applied`` is what
+    the graph itself makes of all that, if it is known. ``late`` are results found beside ancestors,
+    and ``failed`` are the errors that tools ended with.
     """
 
     def __init__(
@@ -95,19 +97,19 @@ class MessageChannel:
 
     @property
     def repaired(self) -> RepairedMessages:
-        """What the conversation is to be, once it was lined up."""
+        """The conversation that it shall hold, after :meth:`align`."""
         return self._repair(self.aligned.messages)
 
     def align(self, wanted: Sequence[Any] | None = None) -> None:
-        """Put together what is to be repaired: all that is known, or what an application holds."""
+        """Compute the conversation to repair: all that is known, or what an application holds."""
         whole = self.whole()
         self.aligned = AlignedMessages(whole) if wanted is None else align(wanted, whole)
 
     def whole(self) -> list[BaseMessage]:
-        """Return the conversation with all that hangs on the checkpoint.
+        """Return the conversation with everything that is pending.
 
-        A graph that was changed since does not know a task of the old one as its own, and does
-        not apply what it returned.
+        A graph that has changed since does not recognize a task of the old graph as its own, and
+        does not apply what that task returned.
         """
         if self.applied is None:
             return [
@@ -120,28 +122,28 @@ class MessageChannel:
         return [*self.applied, *missing, *self.failed]
 
     def add_returned(self, messages: Sequence[BaseMessage], synthetic: int) -> None:
-        """Add what a subgraph already has, as if the node that it is had returned it.
+        """Add the messages of a subgraph as if its node had returned them.
 
-        ``synthetic`` is how many of its results were made up, which are new here, too.
+        ``synthetic`` is the number of made-up results among them, which are new here as well.
         """
         self.writes.append(list(messages))
         self._returned.append(list(messages))
         self.synthetic += synthetic
 
     def beside(self) -> list[BaseMessage]:
-        """Return the results that are not in the conversation, but beside it or an ancestor."""
+        """Return the results that are not in the conversation but beside it or an ancestor."""
         found = [one for value in self._returned for one in pending_writes.to_messages(value)]
         return [message for message in (*found, *self.late) if is_real(message)]
 
     def open_calls(self) -> set[AskedCall]:
-        """Return the calls that nothing real in the conversation or beside it answers.
+        """Return the calls that no real result in the conversation or beside it answers.
 
-        A call whose id is in use more than once is left out where only ids could say which it is.
+        A call whose id is used more than once is left out if only ids could tell which call it is.
         """
         whole = self.whole()
         used = Counter(call for call, _ in pending_writes.calls_in(whole))
         only_ids = self._by_id or any(message.id is None for message in self.held)
-        # What stands in the place of a result may have been put there beside that very result.
+        # A placeholder may have been written although its real result was stored right beside it.
         stored = {id(message) for message in whole}
         found: set[AskedCall] = set()
         reply: str | None = None
@@ -155,10 +157,9 @@ class MessageChannel:
         return found
 
     def take(self, ancestor: CheckpointTuple, calls: set[AskedCall]) -> bool:
-        """Take results for these open calls from beside an ancestor; False to look no further.
+        """Take results for open calls from beside an ancestor; return False to look no further.
 
-        The calls that are answered so, by what tools returned or failed with, are taken out of the
-        set.
+        Calls that are answered this way, by results or errors of tools, are removed from the set.
         """
         found = pending_writes.results_for(calls, ancestor, self.name)
         held = pending_writes.unwrap(ancestor.checkpoint["channel_values"].get(self.name))
@@ -174,7 +175,7 @@ class MessageChannel:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the checkpoint holds something else than what the conversation is to be."""
+        """Whether the checkpoint holds something other than the repaired conversation."""
         return bool(self.writes) or not are_same(self.repaired.messages, self.held)
 
     @property
@@ -183,7 +184,7 @@ class MessageChannel:
         return bool(self._repair(self.held).synthetic)
 
     def describe(self) -> ReconciledChannel:
-        """Return what is reported of the channel."""
+        """Return the report on the channel."""
         done = self.repaired
         final = {message.id for message in done.messages}
         return ReconciledChannel(
@@ -199,7 +200,7 @@ class MessageChannel:
         )
 
     def _repair(self, messages: list[BaseMessage]) -> RepairedMessages:
-        """Repair a list; the one that was repaired last is not looked at again."""
+        """Repair a list; the list that was repaired last is not repaired again."""
         if self._last_repair is None or not are_same(self._last_repair[0], messages, is_):
             self._last_repair = messages, repair_messages(messages)
         return self._last_repair[1]
@@ -208,14 +209,14 @@ class MessageChannel:
 def are_same(
     one: Sequence[BaseMessage], other: Sequence[BaseMessage], same: Callable[[Any, Any], bool] = eq
 ) -> bool:
-    """Whether two lists have the same messages, as objects or as what they say."""
+    """Whether two lists have the same messages: the same objects, or equal by ``same``."""
     return len(one) == len(other) and all(
         new is old or same(new, old) for new, old in zip(one, other, strict=True)
     )
 
 
 class NewCheckpoint(Struct):
-    """A checkpoint to be put behind the one that was read, and the report on it."""
+    """A checkpoint to store after the one that was read, and the report on it."""
 
     checkpoint: Checkpoint
     metadata: CheckpointMetadata
@@ -226,10 +227,10 @@ class NewCheckpoint(Struct):
 class AppliedPending(Struct):
     """What a graph makes of a checkpoint when finished tasks count and the rest is dropped.
 
-    ``counters`` are those of its metadata. ``values`` are those of all channels, also of those that
-    store only changes, which ``deltas`` names, and ``held`` those before anything was applied.
-    ``due`` names the nodes that the checkpoint goes on with, ``paused`` says that the graph stopped
-    to let a person look.
+    ``counters`` are those of its metadata. ``values`` holds all channels, including those that
+    store only changes, which ``deltas`` names; ``held`` is their state before anything was applied.
+    ``due`` names the nodes to continue with, and ``paused`` says that the graph stopped so that a
+    person can look.
     """
 
     checkpoint: Checkpoint
@@ -242,11 +243,11 @@ class AppliedPending(Struct):
 
 
 class CheckpointRepair:
-    """One checkpoint under repair, with the writes that hang on it.
+    """One checkpoint under repair, with its pending writes.
 
-    ``channels`` are those that hold messages, each with its own; ``main`` is the one that an
-    application calls the conversation. ``workflow`` says whether it is one of the functional API,
-    where that is known from the graph.
+    ``channels`` are the channels that hold messages; ``main`` is the one that the application calls
+    the conversation. ``workflow`` says whether the checkpoint belongs to the functional API, if the
+    graph tells.
     """
 
     def __init__(
@@ -265,21 +266,21 @@ class CheckpointRepair:
         self._named = channel
         versions = saved.checkpoint["channel_versions"]
         written = [name for _, name, _ in saved.pending_writes or ()]
-        # A saver does not hand out the paths of tasks.
+        # A saver does not return the paths of tasks.
         is_flow = is_workflow(versions, self.stored, [(name, "") for name in written])
         self.is_workflow = is_flow if workflow is None else workflow
-        # Without a graph nobody knows whether this is the input of a workflow.
+        # Without a graph it is unknown whether this is the input of a workflow.
         self.is_unknown = workflow is None and is_first_input(versions, written)
         self._values = {name: pending_writes.unwrap(value) for name, value in self.stored.items()}
         replayed = {name: pending_writes.replay(history) for name, history in self.delta.items()}
         self._values |= {name: found for name, found in replayed.items() if found is not None}
         self._unreadable = {name for name, found in replayed.items() if found is None}
-        # Channels for which something else than messages was written.
+        # Channels to which something other than messages was written.
         self._refused: set[str] = set()
-        # Channels of changes that the new checkpoint stores whole.
+        # Channels that store only changes and that the new checkpoint stores whole.
         self._whole: set[str] = set()
-        # What subgraphs of single calls already have, by the node that each is, and the nodes
-        # that work on the conversation itself: called again, they go on from there.
+        # What the subgraphs of single calls have so far, by node; and the nodes that work on the
+        # conversation itself, which continue from there when they are called again.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
         # What a subgraph waits for a person at, of which this checkpoint has not been told.
@@ -301,7 +302,7 @@ class CheckpointRepair:
         self.report.next = pending_writes.nodes_due(self.stored)
 
     def _find_channels(self) -> list[str]:
-        """Return the channels that hold messages, or that only messages wait to be put in."""
+        """Return the channels that hold messages, or for which only messages are pending."""
         holding = pending_writes.message_channels(self._values)
         if self.is_workflow:
             return [name for name in holding if name == PREVIOUS]
@@ -322,7 +323,7 @@ class CheckpointRepair:
         return [name for name in holding if name not in self._refused]
 
     def _input(self) -> Mapping[str, Any]:
-        """Return the input that no step has taken up, by its channels."""
+        """Return the input that no step has taken up, by channel."""
         return pending_writes.input_fields(self.stored.get(START)) or {}
 
     def _add(self, name: str, held: Sequence[BaseMessage]) -> None:
@@ -338,9 +339,9 @@ class CheckpointRepair:
         )
 
     def apply(self, applied: AppliedPending | None) -> None:
-        """Use what a graph made of the checkpoint: it knows which channels hold messages.
+        """Use what a graph made of the checkpoint, because it knows which channels hold messages.
 
-        A channel with anything else in it is the graph's own business.
+        A channel with anything else in it is left to the graph.
         """
         if applied is None or self.is_workflow:
             return
@@ -365,12 +366,12 @@ class CheckpointRepair:
     def take_over(
         self, node: str, space: str, child: CheckpointRepair, initial: Collection[str | None]
     ) -> None:
-        """Take over what an unfinished subgraph already has, beyond what it was given.
+        """Take over what an unfinished subgraph has beyond its input.
 
         LangGraph drops the subgraph when something new is said. Its messages are merged as if its
-        node had returned them. Where calls are open, the node is a tool, which would return
-        something else, and where there is no channel of that name, nobody knows what: then it is
-        said what is left there.
+        node had returned them. If calls are open, the node is a tool, which would return something
+        else; if there is no channel of that name, it is unknown what it would return. In both cases
+        the report says what is left.
         """
         updates: dict[str, Any] = {}
         left, is_shared = 0, bool(initial)
@@ -396,9 +397,9 @@ class CheckpointRepair:
             self._find(HIDDEN_RESULT, f"subgraphs.{node}", text, is_left=True)
 
     def open_calls(self) -> dict[str, set[AskedCall]]:
-        """Return the calls that nothing real answers, by channel, of the channels that have any.
+        """Return the calls that nothing real answers, for each channel that has any.
 
-        Errors that tools ended with are real.
+        The errors that tools ended with are real.
         """
         for one in self.channels.values():
             if not one.failed:
@@ -409,8 +410,8 @@ class CheckpointRepair:
     def take(self, ancestor: CheckpointTuple, calls: dict[str, set[AskedCall]]) -> None:
         """Take results for these open calls from beside an ancestor.
 
-        The calls that are answered so are taken out, and channels for which there is no use in
-        looking any further.
+        Calls that are answered this way are removed, and so are channels for which it is useless to
+        look any further.
         """
         for name in list(calls):
             if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
@@ -433,11 +434,11 @@ class CheckpointRepair:
     def new_checkpoint(
         self, messages: Sequence[Any] | None, *, force: bool
     ) -> NewCheckpoint | None:
-        """Work out the new checkpoint; None if nothing is wrong, or a person is asked."""
+        """Return the new checkpoint; None if nothing is wrong, or if a person is being asked."""
         report = self.report
         report.paused = self.reason_to_wait()
         if self.main is None and messages is not None:
-            # The channel for a conversation of which the checkpoint has nothing.
+            # The channel for a conversation of which the checkpoint has nothing yet.
             name = self._named or MESSAGES
             is_free = pending_writes.is_empty(self._values.get(name))
             if not is_free or name in self._unreadable:
@@ -487,23 +488,24 @@ class CheckpointRepair:
         return NewCheckpoint(checkpoint, made, versions, report)
 
     def _find_other_channels(self) -> list[str]:
-        """Return the channels beside the messages that something is kept for."""
+        """Return the channels without messages that have pending writes."""
         inputs = self._input() if not self.work.returned else ()
         names = [*(name for _, name, _ in self.work.returned), *inputs]
         return [name for name in names if name not in self.channels]
 
     def _find(self, code: str, place: str, text: str, *, is_left: bool = False) -> None:
-        """Report a finding; one that ``is_left`` is beyond a repair."""
+        """Report a finding; ``is_left`` says that it cannot be repaired."""
         left = {"fixable": False} if is_left else {}
         found = new_finding(code, place, text, WARNING if is_left else "", **left)
         self.report.findings.append(found)
 
     def _note_unread(self) -> None:
-        """Report what is left alone because nobody knows what it is."""
+        """Report channels that are left alone because their form is not understood."""
         start = "channels.__start__"
         brings = any(map(pending_writes.looks_like_messages, self._input().values()))
         if self.is_workflow and START in self.stored:
-            # What of a workflow that was broken off goes on, and a new input would drop.
+            # The parts of an interrupted workflow that would continue, and that a new input would
+            # drop.
             kept = sum(name == RETURN for _, name, _ in self.saved.pending_writes or ())
             if kept:
                 noun = "result" if kept == 1 else "results"
@@ -560,23 +562,24 @@ class CheckpointRepair:
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
         body = {
             **base,
-            # The graph goes on in this process, whose ids are times; of a database nobody knows.
+            # If the graph continues in this process, its next ids are later. A database gives no
+            # such guarantee.
             "id": successor(old["id"]) or str(uuid6(clock_seq=-2)),
             "ts": datetime.now(UTC).isoformat(),
             "channel_values": values,
             "channel_versions": versions,
             "versions_seen": {node: dict(seen) for node, seen in base["versions_seen"].items()},
-            # LangGraph looks at these alone for the nodes that are due.
+            # LangGraph looks only at these in order to find the nodes that are due.
             "updated_channels": sorted({*(self.channels.keys() & new.keys()), *due}),
         }
         return cast("Checkpoint", body), new
 
     def _find_due(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the channels that make a node run next, of those that may stay.
+        """Return the channels that make a node run next, without those that must not stay.
 
-        A node that answers calls must not run any more: they are answered. What comes behind it
-        may, and whatever has nothing to do with calls. Nothing does where the application has
-        changed the conversation, or a person is asked no more.
+        A node that answers calls must not run any more, because the calls are answered. Nodes that
+        follow it may run, and so may nodes that have nothing to do with calls. None may if the
+        application has changed the conversation, or if a question to a person was closed.
         """
         channels = self.channels.values()
         is_changed = any(one.aligned.removed or one.aligned.added for one in channels)
@@ -602,9 +605,9 @@ class CheckpointRepair:
 def report_broken(
     code: str, channel: str, text: str, saved: CheckpointTuple, messages: Sequence[BaseMessage]
 ) -> Reconciled:
-    """Report on a checkpoint that cannot be repaired, and is left as it is.
+    """Return the report on a checkpoint that cannot be repaired and is left as it is.
 
-    ``messages`` is what can be made out of the conversation, which may be less than there was.
+    ``messages`` is as much of the conversation as can be read.
     """
     return Reconciled(
         before=saved.config,

@@ -1,33 +1,32 @@
-"""A guard before any checkpointer: no turn is lost without an error, none begins on a broken one.
+"""A guard around any checkpointer: runs begin on a valid thread, and no turn is lost silently.
 
 ``Guard(saver)`` is a checkpointer that stores in another one, whatever it is, and adds two things.
 
-**It reconciles.** LangGraph throws away what a stopped run left open when a new message comes:
-finished results stay hidden, calls stay without an answer, and the provider rejects the request.
-A guard repairs the checkpoint first, as a new one behind it, and gives LangGraph that. A run that
-goes on (``invoke(None)``, ``Command(resume=…)``) gets what is there, so that a pending approval
-stays pending and a finished task is not run again.
+**It reconciles.** When a new message comes, LangGraph throws away what a stopped run left open:
+finished results stay hidden, calls stay without an answer, and the provider rejects the request. A
+guard first stores a repaired checkpoint after the old one, and gives that to LangGraph. A run that
+continues (``invoke(None)``, ``Command(resume=…)``) gets the thread as it is, so that a pending
+approval stays pending and a finished task does not run again.
 
-**It detects a second writer.** What a run writes must build on the head of the thread, as it was
-loaded or as the run itself has made it. Otherwise, with ``on_conflict="raise"``, the run ends with
-``Conflict``; with ``"fork"`` it goes on in a thread of its own, ``<thread>-fork-<id>``, which the
-log and ``Guard.forks`` name. The newer run has the thread: one that begins while another is under
-way takes it over, since nobody can know whether the other still lives, or waits (``wait``). How
-that is decided stands in ``optimistic_lock``. A branch that was asked for (a ``checkpoint_id``,
-``update_state`` on an old checkpoint) is none of this. Every writer of a thread needs a guard;
-readers do not.
+**It detects a second writer.** What a run writes must build on the head of the thread, as the run
+has loaded or made it. Otherwise, with ``on_conflict="raise"``, the run ends with ``Conflict``; with
+``"fork"`` it continues in a thread of its own, ``<thread>-fork-<id>``, named in the log and in
+``Guard.forks``. The newer run gets the thread: a run that begins while another one is active takes
+the thread over, because nobody can know whether the other one is still alive, or waits first
+(``wait``). ``optimistic_lock`` explains how that is decided. A branch that was asked for (a
+``checkpoint_id``, ``update_state`` on an old checkpoint) is not a conflict. Every writer of a
+thread needs a guard; readers do not.
 
-When a conflict is raised, always out of ``invoke``, ``stream`` and their async twins:
+A conflict is always raised out of ``invoke``, ``stream`` and their async twins:
 
-============  =====================================  =========================================
-durability    raised                                 stored of the run that lost
-============  =====================================  =========================================
-``"sync"``    after the step in which it was found   the steps before the other one began
-``"async"``   at the end of the run, at the latest   the steps before the other one began
-``"exit"``    at the end of the run                  nothing: the run that ends first has it
-============  =====================================  =========================================
+============ ===================================== =========================================
+durability raised stored of the run that lost ============ =====================================
+========================================= ``"sync"`` after the step in which it was found the steps
+before the other one began ``"async"`` at the end of the run, at the latest the steps before the
+other one began ``"exit"`` at the end of the run nothing: the run that ends first has it
+============ ===================================== =========================================
 
-If a run fails with an error of its own, that one is raised, and the conflict is only logged.
+If a run fails with an error of its own, that error is raised, and the conflict is only logged.
 """
 
 from __future__ import annotations
@@ -73,13 +72,20 @@ OnConflict = Literal["raise", "fork"]
 
 
 class Guard(BaseCheckpointSaver[Any]):
-    """A checkpointer that stores in another one and guards its threads.
+    """A checkpointer around another one that repairs broken threads and detects second writers.
 
-    ``wait`` is the number of seconds that an active run may give no sign of life before another
-    takes the thread over; with 0 it is taken over at once. ``reconcile=False`` turns off the repair
-    on load; ``channel`` names the channel of the conversation if that is not clear. The guard has
-    whatever else the checkpointer has, and lacks what it lacks (``copy_thread``, ``prune``,
-    ``delete_for_runs``).
+    Use it in place of the checkpointer: ``builder.compile(checkpointer=Guard(saver))``. After a
+    crash, an interrupt or a cancelled run, the next run with a new message begins on a repaired
+    checkpoint, with the results of the tools that had finished. A run whose thread was continued by
+    somebody else ends with ``Conflict``, whose ``kept`` says how much of its turn is stored, or
+    with ``on_conflict="fork"`` continues in a new thread, which :attr:`forks` lists.
+
+    ``wait`` is how many seconds an active run may show no sign of life before another one takes its
+    thread over; with 0 that happens at once. ``reconcile=False`` turns off the repair, and
+    ``channel`` names the channel of the conversation if there are several. The guard has every
+    other method and attribute of its checkpointer, and lacks ``copy_thread``, ``prune`` and
+    ``delete_for_runs`` if the checkpointer lacks them. Raises ``UsageError`` for a checkpointer
+    that cannot be guarded.
     """
 
     def __init__(
@@ -106,7 +112,7 @@ class Guard(BaseCheckpointSaver[Any]):
                 "checkpoint per turn is enough, or lockstitch's Saver"
             )
         announce()
-        # Here, since a subclass may be made of other things than a checkpointer.
+        # Set on the instance, because a subclass may have other bases as well.
         self.__class__ = _class_for(type(self), saver)
         self.saver = saver
         self._guarding = Guarding(
@@ -116,12 +122,12 @@ class Guard(BaseCheckpointSaver[Any]):
         self._paths = "task_path" in signature(saver.put_writes).parameters
 
     def __repr__(self) -> str:
-        """Name the checkpointer that it is put before; nothing of a thread is shown."""
+        """Return the checkpointer that it guards, but nothing of a thread."""
         return f"<{type(self).__name__} before {type(self.saver).__name__}>"
 
     @property
     def forks(self) -> deque[Fork]:
-        """Where runs that lost continued, most recent last."""
+        """The threads in which losing runs have continued, the latest at the end."""
         return self._guarding.forks
 
     @property
@@ -134,14 +140,14 @@ class Guard(BaseCheckpointSaver[Any]):
         return structs.replace(own, retries=own.retries + behind.retries)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what only the checkpointer behind has."""
+        """Return an attribute that only the guarded checkpointer has."""
         if name == "saver" or (name.startswith("__") and name.endswith("__")):
             raise AttributeError(name)
         return getattr(self.saver, name)
 
     @property
     def serde(self) -> SerializerProtocol:
-        """The serializer of the underlying checkpointer."""
+        """The serializer of the guarded checkpointer."""
         return self.saver.serde
 
     @serde.setter
@@ -151,7 +157,7 @@ class Guard(BaseCheckpointSaver[Any]):
 
     @property
     def config_specs(self) -> list[Any]:
-        """The options of the underlying checkpointer."""
+        """The options of the guarded checkpointer."""
         return self.saver.config_specs
 
     def get_next_version(self, current: Any, channel: None) -> Any:
@@ -255,7 +261,7 @@ class Guard(BaseCheckpointSaver[Any]):
         await self._astore(PutWrites(config, writes, task_id, path))
 
     def _store(self, step: PutCheckpoint | PutWrites) -> Any:
-        """Store what a run hands over, one at a time; what belongs to no run, as it comes."""
+        """Store what a run writes, one write at a time; writes without a run are passed on."""
         run = self._guarding.runs.find_writer(step.config, is_put=isinstance(step, PutCheckpoint))
         if run is None:
             return step.done(self.saver)
@@ -294,12 +300,18 @@ class Guard(BaseCheckpointSaver[Any]):
         await self.saver.acopy_thread(source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune; raises Conflict first if the newest checkpoint of a thread lost."""
+        """Prune threads.
+
+        Raise ``Conflict`` before that if a thread's newest checkpoint has lost.
+        """
         perform(self.saver, self._prepare_pruning(thread_ids, strategy))
         self.saver.prune(thread_ids, strategy=strategy)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune; raises Conflict first if the newest checkpoint of a thread lost."""
+        """Prune threads.
+
+        Raise ``Conflict`` before that if a thread's newest checkpoint has lost.
+        """
         await aperform(self.saver, self._prepare_pruning(thread_ids, strategy))
         await self.saver.aprune(thread_ids, strategy=strategy)
 
@@ -317,10 +329,10 @@ class Guard(BaseCheckpointSaver[Any]):
         self._guarding.runs.forget([*map(str, threads)])
 
 
-# LangGraph's base class has all methods, and those that a checkpointer lacks raise. Whoever wants
-# to know looks whether its class has one of its own, and does it another way if not: a server
-# copies a thread checkpoint by checkpoint. So a guard's class has only those that can be carried
-# out.
+# LangGraph's base class has all methods, and those that a checkpointer lacks raise. A caller such
+# as LangGraph Server looks whether the class overrides a method and otherwise does without, for
+# example by copying a thread checkpoint by checkpoint. So a guard's class has only methods that
+# work.
 
 _LANGGRAPH = "langgraph.checkpoint."
 _OPTIONAL = (
@@ -336,14 +348,14 @@ _OPTIONAL = (
 
 
 def _class_for(made: Any, saver: Any) -> Any:
-    """Return the class for a guard before this checkpointer."""
+    """Return the class for a guard around this checkpointer."""
 
     def has(name: str) -> bool:
         found = getattr(saver, name, None)
         function = getattr(found, "__func__", found)
         return function is not None and function is not getattr(BaseCheckpointSaver, name, None)
 
-    # What a subclass has of its own, it can.
+    # A method that the subclass defines itself always works.
     inherited = [name for name in _OPTIONAL if getattr(made, name) is getattr(Guard, name)]
     lacking = tuple(name for name in inherited if not has(name))
     return _class_without(made, lacking) if lacking else made

@@ -1,8 +1,8 @@
-"""What a guard does for a load, a put and a write, and for a run that lost, as steps of a saver.
+"""What a guard does for a load, a put and a write, and for a losing run, as steps of a saver.
 
-``guard.Guard`` is the checkpointer around it, with all methods of one. Each run that writes
-through a guard is a ``GuardedRun``: what it may build on, and what became of it. One that lost may
-go on in a thread of its own, a ``ForkedThread``.
+``guard.Guard`` is the checkpointer around this, with all methods of one. Each run that writes
+through a guard is a ``GuardedRun``, which knows what the run may build on and what became of it. A
+run that lost may continue in a thread of its own, a ``ForkedThread``.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
     from lockstitch.integrations.langgraph.optimistic_lock import ThreadHead
 
 _LOG = logging.getLogger("lockstitch.langgraph")
-# Seconds for which what was seen is taken to be so still. It only spares reads: whatever is put is
-# looked after, too.
+# For how many seconds an observation is assumed to be still true. This only saves reads, because
+# everything is checked again after it was put.
 _MOMENT = 0.1
-# How often a load is tried while others are quicker, and how many forks are remembered.
+# How often a load is tried again if others are faster, and how many forks are remembered.
 _TRIES = 5
 _FORKS = 1000
-# Seconds between two looks at a thread that is waited for, at first and at most.
+# The shortest and the longest pause, in seconds, while waiting for a thread.
 _SHORTEST, _LONGEST = 0.01, 0.1
-# A thread on which others go on and on is waited for so many times as long, and no longer.
+# The longest wait for a thread on which others go on and on, as a multiple of ``wait``.
 _MOST = 10
 _LOW_BITS = (1 << 62) - 1
 _FORK_TASK = str(uuid5(NAMESPACE_URL, "lockstitch:langgraph:forks"))
@@ -72,24 +72,25 @@ _FORK_TASK = str(uuid5(NAMESPACE_URL, "lockstitch:langgraph:forks"))
 
 @dataclass(slots=True, eq=False)
 class GuardedRun(RunProgress):
-    """One run in one namespace of a thread, from its load on."""
+    """One run in one namespace of a thread, from the moment it loads a checkpoint."""
 
-    # How many writes of tasks hung on each checkpoint that it has loaded.
+    # The number of task writes on each checkpoint when the run loaded it.
     seen: dict[ThreadPlace, int] = field(default_factory=dict)
-    # What it wrote on checkpoints that it had not put yet: LangGraph saves in the background.
+    # What it wrote on checkpoints that it had not put yet, since LangGraph saves in the background.
     early: dict[ThreadPlace, list[PutWrites]] = field(default_factory=dict)
-    # The tasks whose writes on a checkpoint it knows of, from its load or as its own.
+    # The tasks whose writes on a checkpoint the run knows, from its load or as its own.
     tasks: dict[ThreadPlace, set[str]] = field(default_factory=dict)
-    # The heads that it has loaded, and when it last saw of a checkpoint that it may build there.
+    # The heads that it has loaded, and when it last saw that it may build on a checkpoint.
     found: dict[ThreadPlace, ThreadHead] = field(default_factory=dict)
     fresh: dict[ThreadPlace, float] = field(default_factory=dict)
-    # Whether what a task writes becomes a part of the history at once (``DeltaChannel``).
+    # Whether the writes of tasks become part of the history at once (``DeltaChannel``).
     has_deltas: bool = True
-    # Whether all is stored at the end, long after it was loaded.
+    # Whether everything is stored at the end, long after it was loaded.
     is_late: bool = True
-    # Whether another checkpoint surely follows that of the input.
+    # Whether another checkpoint certainly follows the one with the input.
     takes_input_up: bool = False
-    # The first checkpoint of the thread that it has put and claimed, without seeing if it counts.
+    # The thread's first checkpoint, if this run has put and claimed it without checking that it
+    # counts.
     root: ThreadPlace | None = None
     lost: Conflict | None = None
     branch: ForkedThread | None = None
@@ -99,7 +100,7 @@ class GuardedRun(RunProgress):
     )
 
     def note_seen(self, place: ThreadPlace) -> None:
-        """Take note that the run may build on a place, now."""
+        """Record that the run may build on a place, as of now."""
         self.fresh[place] = time.monotonic()
 
     def is_fresh(self, place: ThreadPlace) -> bool:
@@ -114,45 +115,45 @@ class GuardedRun(RunProgress):
 
     @property
     def turn(self) -> asyncio.Lock:
-        """One at a time in an event loop; shared by two loops, a lock would wake nobody."""
+        """A lock for each event loop; one that two loops share would not wake waiting tasks."""
         return self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 class GuardedRuns(RunRegistry[GuardedRun]):
-    """The runs of this process, up to a number of them; safe between threads."""
+    """The latest runs of this process, up to a limit; threads may share it."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         super().__init__(GuardedRun, limit)
         self._nesting = Lock()
-        # The runs of subgraphs by the checkpoint of the outermost graph that they are run from.
+        # The runs of subgraphs, by the checkpoint of the outermost graph that runs them.
         self._inner: OrderedDict[ThreadPlace, dict[str, GuardedRun]] = OrderedDict()
-        # What was put last in a thread and namespace, and counts.
+        # The last checkpoint that counts in each thread and namespace, of those put here.
         self._last: OrderedDict[ThreadPlace, ThreadPlace] = OrderedDict()
 
     def last(self, place: ThreadPlace) -> ThreadPlace | None:
-        """Return what this process has put last where a place is, None if it has put nothing."""
+        """Return what this process has put last in the thread and namespace of a place, or None."""
         with self._nesting:
             return self._last.get(place.at(None))
 
     def forget(self, threads: Collection[str] | None = None) -> None:
-        """Claim nothing ahead in some threads, or in any: what was put may be gone."""
+        """Forget what was put last in some threads, or in all, since it may have been deleted."""
         with self._nesting:
             for place in list(self._last):
                 if threads is None or place.thread in threads:
                     del self._last[place]
 
     def note_last(self, place: ThreadPlace) -> None:
-        """Remember what this process has put last somewhere, to be claimed ahead."""
+        """Remember what this process has put last, so that it can be claimed ahead."""
         with self._nesting:
             remember(self._last, place.at(None), place, self._limit)
 
     def outermost(self, config: RunnableConfig, place: ThreadPlace) -> GuardedRun | None:
-        """Return the run of the graph that a subgraph's run is a part of."""
+        """Return the run of the outermost graph that a subgraph's run is a part of."""
         above = _above(config, place)
         return self.writer(above) if above else None
 
     def nest(self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace) -> None:
-        """Remember from which checkpoint a subgraph is run, if it is one."""
+        """Remember the checkpoint from which a subgraph is run, if this is one."""
         above = _above(config, place)
         if above is not None:
             with self._nesting:
@@ -165,12 +166,12 @@ class GuardedRuns(RunRegistry[GuardedRun]):
             return list(self._inner.get(above, {}).values())
 
     def counts(self, place: ThreadPlace) -> bool:
-        """Whether a checkpoint is known to count, since a run of this process put it."""
+        """Whether a checkpoint is known to count because a run of this process put it."""
         return self.writer(place) is not None
 
 
 def _above(config: RunnableConfig, place: ThreadPlace) -> ThreadPlace | None:
-    """Return the checkpoint of the outermost graph that a subgraph is run from."""
+    """Return the checkpoint of the outermost graph that runs a subgraph."""
     above = config.get("configurable", {}).get("checkpoint_map") or {}
     return ThreadPlace(place.thread, "", above[""]) if place.namespace and above.get("") else None
 
@@ -179,7 +180,7 @@ _KEEPING: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
 
 def _keeps_histories(graph: Any) -> bool:
-    """Whether a graph has subgraphs that keep a history of their own."""
+    """Whether a graph has subgraphs that keep their own history."""
     if graph not in _KEEPING:
         below = graph.get_subgraphs(recurse=True)
         _KEEPING[graph] = any(one.checkpointer is True for _, one in below)
@@ -190,7 +191,7 @@ def _keeps_histories(graph: Any) -> bool:
 
 
 class Guarding:
-    """The threads of a saver, the runs on them, and what is done for those."""
+    """The threads of a saver, the runs on them, and the operations on both."""
 
     def __init__(
         self,
@@ -211,14 +212,14 @@ class Guarding:
         self._wait = wait
 
     def load(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-        """Load what a config names, or the head; reconciled, if something new comes."""
+        """Load the checkpoint that a config names, or the head, repaired if something new comes."""
         run = self.runs.begins(config)
         load = self._load_by_id if place_of(config).checkpoint else self._load_head
         for rest in reversed(range(_TRIES)):
             try:
                 return (yield from load(config, run))
             except Conflict:
-                # Somebody was quicker with the same checkpoint: what he made of it is read next.
+                # Another run was faster with the same checkpoint: read what it has made of it.
                 if not rest:
                     raise
                 self.counting.retry()
@@ -234,7 +235,8 @@ class Guarding:
             progress = self.runs.of(run, place)
             saved = yield from wait_for_turn(config, run, progress, self.runs, self._wait)
         elif run is not None:
-            # What this process has put last is claimed ahead; the load shows whether it was right.
+            # Claim what this process has put last, before loading; the load shows whether that is
+            # the head.
             progress, guess = self.runs.of(run, place), self.runs.last(place)
             guess = None if run.durability == "exit" else guess
             if guess is not None:
@@ -251,7 +253,8 @@ class Guarding:
         run_ids.follow(found.newest)
         here = place.at(id_of(found.saved))
         if id_of(saved) != id_of(found.saved):
-            # It was only looked at; read whole, it has the config that a saver gives to a newest.
+            # Only the header was read. Read it whole, with the config that a saver gives for the
+            # newest.
             saved = yield ReadCheckpoint(here.config)
             if saved is None:
                 raise thread_moved(place, None)
@@ -264,7 +267,7 @@ class Guarding:
             progress.owned.add(here)
         if run is None or not self._reconcile or not run.brings_input(config, saved):
             return strip(saved)
-        # What this process put is only looked over.
+        # What this process put itself need not be read in full.
         is_own = self.runs.counts(here) and not _keeps_histories(run.graph)
         if is_own and not pending_writes.may_be_broken(strip(saved)):
             return strip(saved)
@@ -290,7 +293,7 @@ class Guarding:
     def _note_load(
         self, config: RunnableConfig, here: ThreadPlace, saved: CheckpointTuple, *, is_head: bool
     ) -> GuardedRun:
-        """Take note of what is handed out: only the first time counts, others only look on."""
+        """Record a checkpoint that was handed out; later loads by the same run only look."""
         run = self.runs.note_load(config, here, is_head=is_head)
         run.seen.setdefault(here, optimistic_lock.writes_on(saved))
         run.tasks.setdefault(here, {task for task, _, _ in saved.pending_writes or ()})
@@ -299,16 +302,16 @@ class Guarding:
     def _reconcile_for(
         self, config: RunnableConfig, saved: CheckpointTuple, graph: Any, *, is_head: bool
     ) -> Steps[CheckpointTuple]:
-        """Return what a run with a new input begins on: a reconciled checkpoint, or the loaded."""
+        """Return what a run with new input begins on: a reconciled checkpoint or the loaded one."""
         place = place_of(config)
         here = place.at(id_of(saved))
         run = self._note_load(config, here, saved, is_head=is_head)
 
         def store(step: PutCheckpoint) -> Steps[RunnableConfig]:
-            # Two that reconcile one head must not write one row.
+            # Two runs that reconcile the same head must not write the same row.
             with suppress(ValueError):
                 number = UUID(step.checkpoint["id"]).int & ~_LOW_BITS
-                # It sorts as it did, and nobody else makes it.
+                # The id keeps its place in the order, and no other run can make the same one.
                 step.checkpoint["id"] = str(UUID(int=number | uuid4().int & _LOW_BITS))
             where = place_of(step.config)
             own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
@@ -317,7 +320,7 @@ class Guarding:
         loaded = saved if is_head else pending_writes.without_input(saved)
         task = Reconciler(
             graph,
-            # Named by its id it would be one of the past, whose subgraphs are left alone.
+            # A config with its id would mean the past, whose subgraphs LangGraph leaves alone.
             place.at(None).config if is_head else here.config,
             channel=self._channel,
             force=True,
@@ -338,7 +341,7 @@ class Guarding:
         return strip(new)
 
     def store(self, run: GuardedRun, step: PutCheckpoint | PutWrites) -> Steps[Any]:
-        """Store what a run hands over, where it may build, or on the branch that it is on."""
+        """Store what a run writes where it may build, or on the run's branch."""
         return self._put(run, step) if isinstance(step, PutCheckpoint) else self._write(run, step)
 
     def _put(self, run: GuardedRun, step: PutCheckpoint) -> Steps[RunnableConfig]:
@@ -396,7 +399,10 @@ class Guarding:
         return written
 
     def _secure(self, run: GuardedRun, place: ThreadPlace) -> Steps[None]:
-        """See that a run may build on a place, or claim it; what it saw a moment ago, it knows."""
+        """Make sure that a run may build on a place, or claim it.
+
+        Recent checks are not repeated.
+        """
         if place not in run.owned:
             is_sure = run.is_fresh(place) and not run.is_late
             found = run.found.pop(place, None) if is_sure else None
@@ -408,7 +414,10 @@ class Guarding:
         run.note_seen(place)
 
     def _write(self, run: GuardedRun, step: PutWrites) -> Steps[None]:
-        """Store writes of a run's task; the first ones on a head that it loaded claim that."""
+        """Store the writes of a run's task.
+
+        The first ones on a head that it loaded claim the head.
+        """
         config, place = step.config, place_of(step.config)
         branch = self._branch_of(run, config, place)
         if branch is None:
@@ -416,7 +425,7 @@ class Guarding:
                 if not run.is_branch(place):
                     is_sure = place in run.owned and not run.has_deltas and run.is_fresh(place)
                     asks = any(channel == INTERRUPT for channel, _ in step.writes)
-                    # Most writes need no look before them: one follows, at the next put.
+                    # Most writes need no check before them, because the next put is checked.
                     if asks or not is_sure:
                         run.fresh.pop(place, None)
                         yield from self._secure(run, place)
@@ -432,7 +441,7 @@ class Guarding:
         yield from self._take_along(branch, place)
 
     def _take_along(self, branch: ForkedThread, place: ThreadPlace) -> Steps[None]:
-        """Copy where the subgraphs of a checkpoint stand, or they would begin anew in the fork."""
+        """Copy the state of a checkpoint's subgraphs, which would start over in the fork."""
         for inner in self.runs.inner(place):
             put = [one for one in inner.owned if one.checkpoint]
             if inner.branch is None and put:
@@ -443,7 +452,10 @@ class Guarding:
     def _branch_of(
         self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace
     ) -> ForkedThread | None:
-        """Return the branch that a run is on, None if it has lost nothing; raises if it may not."""
+        """Return the branch of a run, or None if it has not lost.
+
+        Raise an error if it may not go on.
+        """
         if self.on_conflict == "fork":
             self.runs.nest(run, config, place)
         if run.branch is None and (outer := self.runs.outermost(config, place)):
@@ -455,12 +467,12 @@ class Guarding:
     def _give_way(
         self, run: GuardedRun, config: RunnableConfig, place: ThreadPlace, error: Conflict
     ) -> Steps[ForkedThread]:
-        """Let a run that lost go on in a thread of its own, or end it."""
+        """Let a losing run continue in a thread of its own, or end it with ``Conflict``."""
         origin = place.checkpoint
         if run.root is not None:
             root: CheckpointTuple | None = yield ReadHeader(run.root.config)
             if root is not None and optimistic_lock.is_lost(root):
-                # It has lost the thread at its beginning, and nothing of the turn is in there.
+                # It lost the thread at its beginning, so nothing of its turn is in the thread.
                 error = optimistic_lock.turn_lost(place.at(None), id_of(root))
                 run.stored = origin = None
         outer = self.runs.outermost(config, place) if place.namespace else run
@@ -486,12 +498,14 @@ class Guarding:
 def wait_for_turn(
     config: RunnableConfig, run: GraphRun, progress: GuardedRun, runs: GuardedRuns, wait: float
 ) -> Steps[CheckpointTuple | None]:
-    """Wait for the turn of a run, and claim the head for it; None if it begins without.
+    """Wait for the turn of a run and claim the head for it.
 
-    Whoever has claimed the head, or has put a checkpoint with something left to do, is taken to be
-    under way, for as long as something changes. Nobody can see whether he lives: after ``wait``
-    seconds without a change he is taken over, as he would be without waiting. The claim of a head
-    is the turn: of several who wait, one gets it, and the others go on waiting.
+    Return None if it begins without a turn.
+
+    A run that has claimed the head, or has put a checkpoint with something left to do, is assumed
+    to be active as long as something changes. Whether it is alive is unknown: after ``wait``
+    seconds without a change it is taken over, as it would be without waiting. The claim of a head
+    is the turn: one of several waiting runs gets it, and the others keep waiting.
     """
 
     def state_of(one: CheckpointTuple) -> tuple[str, list[str]]:
@@ -514,7 +528,7 @@ def wait_for_turn(
             try:
                 yield from optimistic_lock.claim_head(here, progress.name, runs.counts, seen, found)
             except Conflict:
-                # Another one of those who wait was quicker.
+                # Another waiting run was faster.
                 pause = _SHORTEST
             else:
                 progress.owned.add(here)
@@ -534,8 +548,8 @@ def wait_for_turn(
 
 
 def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
-    """Whether nobody is under way on a head, as far as that can be seen."""
-    # A graph that a node calls on its own thread would wait for itself.
+    """Whether no run is active on a head, as far as that can be seen."""
+    # Otherwise a graph that a node calls on its own thread would wait for itself.
     callers: set[str] = set()
     above = run.parent
     while above is not None:
@@ -550,7 +564,7 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
         return False
     if writer is None or is_over(writer):
         return True
-    # Something is under way if it is left to do, and has neither failed nor waits for a person.
+    # A run is active if something is left to do that has not failed and does not wait for a person.
     is_due = pending_writes.triggers(saved.checkpoint["channel_values"])
     if not is_due or pending_writes.work_on(saved).asking:
         return True
@@ -567,18 +581,21 @@ def _is_free(run: GraphRun, saved: CheckpointTuple) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a run that lost against another writer continued."""
+    """A fork: where a run continued that lost against another writer."""
 
     thread: str
     fork: str
-    # The checkpoint that both have built on; None if both have begun the thread.
+    # The checkpoint that both runs have built on; None if both have begun the thread.
     checkpoint: str | None
     reason: str
 
 
 @dataclass(slots=True)
 class ForkedThread:
-    """The thread that one run goes on in; a checkpoint that it builds on is copied there once."""
+    """The thread that one losing run continues in.
+
+    Each checkpoint it builds on is copied there once.
+    """
 
     thread: str
     next_version: Any
@@ -587,7 +604,7 @@ class ForkedThread:
     def put(
         self, place: ThreadPlace, step: PutCheckpoint, tasks: Collection[str]
     ) -> Steps[RunnableConfig]:
-        """Put a checkpoint into the branch instead; ``tasks`` have written on the one before."""
+        """Put a checkpoint into the branch; ``tasks`` have written on the one before."""
         yield from self.copy(place, tasks)
         here = replace(place, thread=self.thread)
         written: RunnableConfig = yield replace(step, config=self._within(step.config))
@@ -595,7 +612,7 @@ class ForkedThread:
         return written
 
     def write(self, place: ThreadPlace, step: PutWrites, tasks: Collection[str]) -> Steps[None]:
-        """Store writes on a checkpoint of the branch instead, on which ``tasks`` have written."""
+        """Store writes on a checkpoint of the branch, on which ``tasks`` have written."""
         yield from self.copy(place, tasks)
         yield replace(step, config=self._within(step.config))
 
@@ -604,9 +621,9 @@ class ForkedThread:
         return cast("RunnableConfig", {**config, "configurable": conf})
 
     def copy(self, place: ThreadPlace, tasks: Collection[str]) -> Steps[None]:
-        """Have a checkpoint in the branch with all its values, as the first one there.
+        """Copy a checkpoint into the branch with all its values, as the first one there.
 
-        ``tasks`` are those whose writes on it the run knows: others have built on it meanwhile.
+        ``tasks`` are the tasks whose writes on it the run knows; others have built on it meanwhile.
         """
         here = replace(place, thread=self.thread)
         if place.checkpoint is None or here in self._there:
@@ -628,7 +645,7 @@ class ForkedThread:
     def _copy_deltas(
         self, here: ThreadPlace, place: ThreadPlace, saved: CheckpointTuple
     ) -> Steps[ThreadPlace]:
-        """Store what channels that keep only changes have collected, in one checkpoint above."""
+        """Store the contents of channels that keep only changes in one checkpoint before it."""
         above = saved.parent_config
         body = saved.checkpoint
         missing = [name for name in body["channel_versions"] if name not in body["channel_values"]]

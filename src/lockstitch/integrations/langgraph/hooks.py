@@ -1,9 +1,9 @@
-"""What goes to a model, healed: for graphs that let a function look at it before.
+"""Heal what is sent to a model, in graphs that call a function before the model.
 
-Two things are apart. What is sent is healed on every call, because only then is it known what
-is sent. The state is repaired once, with results that the thread has beside its checkpoints, so
-that the next call finds nothing to do: the same messages with the same ids, and so the same bytes
-for the provider's cache.
+Two things are separate. The list that is sent is healed on every call, because only then is it
+known. The state is repaired once, with results that the thread has beside its checkpoints, so that
+the next call finds nothing to do: the messages and ids stay the same, and so do the bytes for the
+provider's cache.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
 
-# The packages whose providers want the user to speak first.
+# The packages of providers that require the user to speak first.
 _OPENED = frozenset({"langchain_anthropic", "langchain_aws", "langchain_google_genai"})
-# The packages whose providers have rules of their own.
+# The packages of providers that have their own rules.
 _PROFILES = {
     "langchain_mistralai": "langchain:mistral",
     "langchain_anthropic": "langchain:anthropic",
@@ -55,12 +55,13 @@ def heal_hook(
     model: str | None = None,
     channel: str = MESSAGES,
 ) -> Any:
-    """Repair the state before a model is called: the ``pre_model_hook`` of ``create_react_agent``.
+    """Repair the state before a model is called; a ``pre_model_hook`` of ``create_react_agent``.
 
-    Use it as the hook itself, or call it with options to make one: ``heal_hook(dialect=...)`` names
-    a profile such as ``langchain:mistral``, ``model`` a version that rules depend on. The options
-    apply to what is sent, which then goes to the model as a separate list. ``channel`` names the
-    messages in the state.
+    Pass ``heal_hook`` itself, or call it with options to make a hook. ``dialect`` names a profile
+    such as ``langchain:mistral``, and ``model`` a version that some rules depend on. They apply to
+    what is sent, which then goes to the model as a separate list. ``channel`` names the channel of
+    the messages in the state. Raises ``UsageError`` for a dialect that is not one of LangChain
+    messages.
     """
 
     def hook(current: Any) -> dict[str, Any]:
@@ -77,10 +78,11 @@ def heal_hook(
 
 
 class ResultSearch:
-    """Results for the open calls of a state, looked for in the thread that the state is of.
+    """Searches the thread of a state for results of the calls that are open in it.
 
-    A message that came after an interrupt has left them beside the checkpoint before it. A text
-    in the place of a result is looked for again at the beginning of the next two turns.
+    A message that came after an interrupt has left such results beside the checkpoint before it.
+    For a call that has only a placeholder, the search is repeated at the beginning of the next two
+    turns.
     """
 
     def __init__(self, held: Sequence[BaseMessage], channel: str = MESSAGES) -> None:
@@ -92,7 +94,7 @@ class ResultSearch:
             self._calls = self._channel.open_calls()
 
     def look(self) -> None:
-        """Look for results in the checkpoints of the run that this is called in, if it is."""
+        """Look for results in the checkpoints of the current run, if there is one."""
         saver, place = _thread()
         if saver is None or not self._calls:
             return
@@ -100,12 +102,13 @@ class ResultSearch:
         for saved in found:
             if not self._take(saved):
                 break
-        # What holds a lock while it is read lets go of it now, and not when it is collected.
+        # A saver that holds a lock while it is read releases it now, not when it is garbage
+        # collected.
         if hasattr(found, "close"):
             found.close()
 
     async def alook(self) -> None:
-        """Do what ``look`` does, in an event loop."""
+        """Do what :meth:`look` does, in an event loop."""
         saver, place = _thread()
         if saver is None or not self._calls:
             return
@@ -117,16 +120,16 @@ class ResultSearch:
             await found.aclose()
 
     def _take(self, saved: CheckpointTuple) -> bool:
-        """Take results from beside a checkpoint; False if there is no use in looking further."""
+        """Take results from beside a checkpoint; return False if it is useless to look further."""
         return self._channel.take(saved, self._calls) and bool(self._calls)
 
     def repair(self) -> RepairedMessages:
-        """Return the conversation with what was found, made valid."""
+        """Return the conversation made valid, with the results that were found."""
         self._channel.align()
         return self._channel.repaired
 
     def update(self) -> list[BaseMessage] | None:
-        """Return the update that makes the state's messages valid, as small as can be, or None."""
+        """Return the smallest update that makes the state's messages valid, or None."""
         held, done = self._channel.held, self.repair()
         new = done.messages
         if not done.healed or are_same(new, held, is_):
@@ -137,7 +140,7 @@ class ResultSearch:
 
 
 def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
-    """Return the checkpointer of the run that this is called in, and the namespace of its graph."""
+    """Return the checkpointer of the current run, and the config of its graph's namespace."""
     try:
         conf = get_config().get("configurable", {})
     except RuntimeError:
@@ -152,7 +155,7 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 
 
 def checked_dialect(dialect: str | None) -> None:
-    """Raise ``UsageError`` for a dialect that is not spoken here: messages are LangChain's."""
+    """Raise ``UsageError`` for a dialect that is not one of LangChain messages."""
     if dialect is not None and profile_named(dialect).dialect != DIALECT:
         raise UsageError(f"the messages here are LangChain messages: {DIALECT}, or a profile of it")
 
@@ -164,9 +167,9 @@ def sendable(
     *,
     is_opened: bool = False,
 ) -> list[BaseMessage]:
-    """Return a list that the provider accepts; one in which nothing is wrong is the same object.
+    """Return a list that the provider accepts; a list without errors is returned as it is.
 
-    With ``is_opened`` it begins with words of the user's, behind those of the system.
+    With ``is_opened`` the list begins, after any system messages, with a message of the user.
     """
     whole, _ = drop_partial(messages)
     kept = messages if are_same(whole, messages, is_) else whole
@@ -181,13 +184,13 @@ def sendable(
 
 
 def opens_with_user(model: Any) -> bool:
-    """Whether a chat model's provider refuses a conversation that it would begin itself."""
+    """Whether a chat model's provider refuses a conversation that begins with the assistant."""
     module = type(getattr(model, "bound", model)).__module__.partition(".")[0]
     return module in _OPENED
 
 
 def model_name(model: Any) -> str | None:
-    """Read the name of a chat model off it, whatever its class calls it."""
+    """Return the name of a chat model, under whatever attribute its class keeps it."""
     inner = getattr(model, "bound", model)
     for key in ("model_name", "model", "model_id"):
         found = getattr(inner, key, None)
@@ -197,6 +200,6 @@ def model_name(model: Any) -> str | None:
 
 
 def dialect_for(model: Any) -> str | None:
-    """Choose the profile of who receives the messages, where it has rules of its own."""
+    """Return the profile of a chat model's provider if it has rules of its own, or None."""
     package = type(getattr(model, "bound", model)).__module__.partition(".")[0]
     return _PROFILES.get(package)

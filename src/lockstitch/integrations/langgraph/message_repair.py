@@ -1,7 +1,7 @@
-"""A list of LangChain messages made valid, and matched with the one that an application holds.
+"""Make a list of LangChain messages valid, and match it with the one that an application holds.
 
-Of a reply that was cut off, text stays. A call stays only if its arguments arrived whole; a half
-call, what is left of a signed thought, and a reply in which nothing arrived are taken out.
+The text of an interrupted reply stays. A call stays only if its arguments arrived completely. An
+incomplete call, an incomplete signed thought, and a reply in which nothing arrived are removed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ENDS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 
 
 class RepairedMessages(Struct):
-    """A conversation after its repair, and the counts of what was done.
+    """A conversation after its repair, and counts of what was done.
 
-    ``healed`` is False where something is left that no repair can do: then the messages are those
-    that came in. Untouched messages are the very objects.
+    ``healed`` is False if something is left that no repair can fix; ``messages`` are then the
+    original ones. Untouched messages are the same objects.
     """
 
     messages: list[BaseMessage]
@@ -52,7 +52,7 @@ class RepairedMessages(Struct):
 
 
 def repair_messages(messages: Sequence[BaseMessage]) -> RepairedMessages:
-    """Make a stored conversation valid: no half call, no id twice, every call answered once."""
+    """Make a stored conversation valid: no half calls, no repeated ids, one answer to each call."""
     whole, partial = drop_partial(messages)
     doubled = [
         new_finding("LS906", f"messages.{index}", "an id is used twice")
@@ -77,7 +77,7 @@ def repair_messages(messages: Sequence[BaseMessage]) -> RepairedMessages:
 
 
 def is_real(message: BaseMessage) -> bool:
-    """Whether this is a tool's own result, and not a text that stands for one."""
+    """Whether this is a tool's own result, and not a placeholder for one."""
     return isinstance(message, ToolMessage) and not is_placeholder(str(message.text))
 
 
@@ -85,7 +85,7 @@ def is_real(message: BaseMessage) -> bool:
 
 
 def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[Finding]]:
-    """Drop what arrived only in part; a reply that is whole stays the very object."""
+    """Remove what arrived only in part; a complete reply stays the same object."""
     answered = {m.tool_call_id for m in messages if isinstance(m, ToolMessage)}
     kept: list[BaseMessage] = []
     findings: list[Finding] = []
@@ -111,7 +111,7 @@ def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], li
 
 
 def half_calls(message: AIMessage) -> set[str | None]:
-    """Return the ids of the calls whose arguments are not whole."""
+    """Return the ids of the calls with incomplete arguments."""
     halves = {call.get("id") for call in message.invalid_tool_calls}
     chunks = message.tool_call_chunks if isinstance(message, AIMessageChunk) else ()
     halves |= {chunk.get("id") for chunk in chunks if not _is_whole(chunk.get("args"))}
@@ -144,7 +144,7 @@ def _is_unsigned(block: dict[str, Any]) -> bool:
 
 
 def _without_halves(message: AIMessage, halves: Collection[str | None]) -> AIMessage:
-    """Make the reply anew: a plain message that has only what arrived whole."""
+    """Return a new reply: a plain message with only what arrived completely."""
 
     def others(calls: Iterable[Any]) -> list[Any]:
         return [one for one in calls if not isinstance(one, dict) or one.get("id") not in halves]
@@ -197,10 +197,10 @@ class AlignedMessages(Struct):
 def align(wanted: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages:
     """Express the application's conversation in the checkpoint's messages.
 
-    Messages are matched by id, or else by what they say, in order. Never by their number: either
-    side may have more of them than the other. What both have keeps the checkpoint's id. What only
-    the checkpoint has goes, but for results of calls that stay: they come behind, for the core to
-    put them into place.
+    Messages are matched by id, or else by their content, in order. They are never matched by
+    number, since either side may have more of them. Matched messages keep the checkpoint's id.
+    Messages that only the checkpoint has are removed, except for results of calls that stay: they
+    are put at the end, and the repair moves them to their places.
     """
     try:
         mine = [_as_message(item) for item in wanted]
@@ -211,7 +211,7 @@ def align(wanted: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages
     found: list[BaseMessage] = []
     for own, at in zip(mine, places, strict=True):
         theirs = own if at is None else held[at]
-        # An application may know what the checkpoint does not: a reply that arrived only in part.
+        # An application may know an incomplete reply that the checkpoint does not have.
         is_part = isinstance(own, AIMessageChunk) and half_calls(own)
         if own == theirs or (_key(own) == _key(theirs) and not is_part):
             found.append(theirs)
@@ -230,7 +230,7 @@ def _as_message(item: Any) -> BaseMessage:
 
 
 def _places_in(mine: Sequence[BaseMessage], held: Sequence[BaseMessage]) -> list[int | None]:
-    """Return the place of each message in the checkpoint, if it has one; no place twice."""
+    """Return the place of each message in the checkpoint, None if it has none; each place once."""
     by_id: dict[str, list[int]] = {}
     for place, message in enumerate(held):
         if message.id:
@@ -259,7 +259,7 @@ def _places_in(mine: Sequence[BaseMessage], held: Sequence[BaseMessage]) -> list
 def _with_results(
     found: list[BaseMessage], held: Sequence[BaseMessage], taken: set[int]
 ) -> tuple[list[BaseMessage], int]:
-    """Add the results that only the checkpoint has; one beats a text that stands for a result."""
+    """Add the results that only the checkpoint has; a real result replaces a placeholder."""
     calls = Counter(call["id"] for m in found if isinstance(m, AIMessage) for call in m.tool_calls)
     real = Counter(m.tool_call_id for m in found if isinstance(m, ToolMessage) and is_real(m))
     late: dict[str, list[BaseMessage]] = {}
@@ -284,7 +284,7 @@ def _kind(message: BaseMessage) -> str:
 
 
 def _key(message: BaseMessage) -> str:
-    """Return what a message says, in a form in which two that say the same are equal."""
+    """Return a text that is equal for two messages that say the same."""
     content: Any = message.content
     if isinstance(content, list):
         texts = [block if isinstance(block, str) else block.get("text") for block in content]

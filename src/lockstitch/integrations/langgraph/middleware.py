@@ -1,4 +1,4 @@
-"""Middleware for LangChain's ``create_agent``: what goes to the model is valid, on every call."""
+"""Middleware for LangChain's ``create_agent`` that makes every request to the model valid."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 class HealMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Heals an agent's conversation, once in its state and before every model call.
+    """Middleware that heals an agent's conversation: in its state once, and before every call.
 
     In the state, open calls are answered with the results that the checkpointer has beside earlier
-    checkpoints of the thread, late results are moved, and half replies are completed; the update is
-    one step of the graph, and later steps find nothing to do. What is sent is healed again, because
-    middleware between the two may have cut it. A list with nothing wrong in it is passed on as the
-    same object. Works together with approvals and summaries, in any order.
+    checkpoints of the thread, late results are moved, and incomplete replies are reduced to what
+    arrived. The update is one step of the graph, and later steps find nothing to do. What is sent
+    is healed again, because middleware in between may have cut it. A list without errors is passed
+    on as the same object. It can be combined with approvals and summaries in any order.
 
-    ``dialect`` names a profile such as ``langchain:mistral`` for what is sent, ``model`` a version
-    that rules depend on; by default both are taken from the request's model.
+    ``dialect`` names a profile such as ``langchain:mistral`` for what is sent, and ``model`` a
+    version that some rules depend on. By default both are taken from the model of the request.
+    Raises ``UsageError`` for a dialect that is not one of LangChain messages.
     """
 
     def __init__(self, dialect: str | None = None, *, model: str | None = None) -> None:
@@ -42,7 +43,7 @@ class HealMiddleware(AgentMiddleware[Any, Any, Any]):
         self.model = model
 
     def __repr__(self) -> str:
-        """Show what it was made with."""
+        """Return its options."""
         return f"{type(self).__name__}(dialect={self.dialect!r}, model={self.model!r})"
 
     def before_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:

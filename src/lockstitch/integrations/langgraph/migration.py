@@ -1,14 +1,14 @@
-"""``migrate``: threads of ``SqliteSaver`` or ``PostgresSaver`` for ``Saver``, and back out again.
+"""``migrate``: copy threads of ``SqliteSaver`` or ``PostgresSaver`` to ``Saver``, and undo that.
 
-A thread is made and compared in memory, and stored in one step: it is there as a whole or not at
-all. Its records have the name of the migration in their keys, so that nothing else has to be
-written down to know later what was copied, what has gone on since, and what an undo takes away.
+A thread is built and compared in memory, and stored in one step, so it is copied completely or not
+at all. The keys of its records contain the name of the migration. So nothing else has to be stored
+in order to know later what was copied, what has gone on since, and what an undo deletes.
 
-Two savers have to give the same, down to the types: 1, 1.0 and True are three values. Values are
-built where that is harmless, and carried where it is not: one that names a class outside
-LangGraph's list of safe ones is never imported. It stays the bytes that were stored, wherever in a
-state it stands, and is written as these bytes again; so is a value in a form that only a serialiser
-of the application's own can read (encrypted, pickled).
+Both savers must return the same values of the same types: 1, 1.0 and True differ. Values are built
+if that is harmless, and carried as bytes if it is not: a value that names a class outside
+LangGraph's list of safe ones is never imported. It keeps its stored bytes, wherever in a state it
+stands, and is written as the same bytes again. So is a value that only a serializer of the
+application's own can read (encrypted, pickled).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COPIED, THERE, GONE_ON, LEFT, FAILED = "copied", "there", "gone on", "left", "fa
 _WAIT = 10.0
 _TRIES = 3
 _PLACE = ("thread_id", "checkpoint_ns", "checkpoint_id")
-# How many pairs of messages that are the same are remembered.
+# How many pairs of equal messages are remembered.
 _MOST = 50_000
 _MSGPACK = "msgpack"
 _OPTION = ormsgpack.OPT_NON_STR_KEYS
@@ -75,9 +75,9 @@ class Migrated(Struct):
     """The outcome for one thread.
 
     ``state`` is ``copied``; ``there`` if it had been copied before and nothing is new; ``gone on``
-    if only the copy was continued since; ``left`` if it was created while others were being copied;
-    or ``failed``, with an ``error``. ``moved`` says that the source was continued meanwhile.
-    ``allow`` lists the classes to pass to ``Saver(url, allow=…)`` for it, ``forms`` the encodings
+    if only the copy went on since; ``left`` if it was written while others were copied; or
+    ``failed``, with an ``error``. ``moved`` says that the source has more of it by now. ``allow``
+    are the classes to pass to ``Saver(url, allow=…)`` for it, and ``forms`` the forms of values
     that need a ``serde``.
     """
 
@@ -93,12 +93,12 @@ class Migrated(Struct):
 
     @property
     def session(self) -> str:
-        """The session that keeps it in the store."""
+        """The session in the store that holds the thread."""
         return session_of(self.thread)
 
 
 class Migration(Struct, frozen=True):
-    """The outcome for all threads; ``run`` is the name under which ``undo`` removes them."""
+    """What became of all threads; ``run`` is the name that ``undo`` takes."""
 
     run: str
     threads: list[Migrated]
@@ -113,15 +113,15 @@ def migrate(  # noqa: PLR0913 - options by name
     dry_run: bool = False,
     advance: Advance = lambda _: None,
 ) -> Migration:
-    """Copy threads of LangGraph's ``SqliteSaver`` or ``PostgresSaver`` for ``Saver(target)``.
+    """Copy threads of LangGraph's ``SqliteSaver`` or ``PostgresSaver`` to a store for ``Saver``.
 
-    Every thread is compared with what LangGraph's own saver reads, and is copied completely or not
-    at all; threads that are already there are not copied again. So the call can always be repeated,
-    and copies what is new since. The source is never written. Nothing that is stored is imported or
-    run: values of classes that LangGraph does not count as safe are copied as bytes. ``serde`` is
-    the serialiser that the source was written with, if it is one of your own (such as one that
-    encrypts): it reads the values, and must be passed to ``Saver``, too. ``advance`` is called for
-    every checkpoint.
+    Every thread is compared with what LangGraph reads from its own saver, and is copied completely
+    or not at all. A thread that is there already is not copied again, so this can be repeated after
+    a crash, and then also copies what is new. The source is never written. Nothing that is stored
+    is imported or run: values of classes that LangGraph does not consider safe are carried as
+    bytes. ``serde`` is the serializer that the source was written with, if it is your own (such as
+    one that encrypts): it reads the values, and ``Saver`` needs it, too. With ``dry_run`` nothing
+    is stored. ``advance`` is called for every checkpoint.
     """
     origin = origin_of(source)
     if origin is None:
@@ -144,7 +144,7 @@ def migrate(  # noqa: PLR0913 - options by name
 
 
 def count(source: str, thread: str | None = None) -> int:
-    """Count the checkpoints that are going to be read."""
+    """Return the number of checkpoints that a migration will read."""
     origin = origin_of(source)
     if origin is None:
         return 0
@@ -153,7 +153,7 @@ def count(source: str, thread: str | None = None) -> int:
 
 
 def _open_target(target: str, *, create: bool) -> Backend | None:
-    """Open the store to copy to; for looking only, None if there is none yet."""
+    """Open the store to copy to; without ``create``, return None if it does not exist yet."""
     if create:
         return open_backend(address_of(target))
     place = place_of(target)
@@ -165,7 +165,7 @@ def _open_target(target: str, *, create: bool) -> Backend | None:
 
 
 class _MigrationWork:
-    """Copies one thread after the other from one database into one store."""
+    """Copies threads one by one from a database to a store."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class _MigrationWork:
         self._stamps: dict[str, Stamp] = {}
 
     def migrate(self, thread: str, advance: Advance) -> Migrated:
-        """Copy a thread; one that cannot be copied does not keep the others."""
+        """Copy a thread; if that fails, the other threads can still be copied."""
         try:
             return self._migrate(thread, advance)
         except self._origin.fatal:
@@ -201,7 +201,7 @@ class _MigrationWork:
             try:
                 self._store_copy(staged)
             except Moved:
-                # Another migration, or somebody who uses the copy: look what it is now.
+                # Another migration has written it, or somebody uses the copy: look at it again.
                 continue
             done = Migrated(thread, state, staged.checkpoints, staged.writes, len(staged.entries))
             if isinstance(serde, CarryingSerializer):
@@ -213,7 +213,7 @@ class _MigrationWork:
         self._stamps[view.thread] = view.stamp()
         copy = self._read_copy(view.thread)
         if copy and not copy[-1].key.startswith(RUN):
-            # It is in use, and left alone.
+            # It is in use, so it is left alone.
             thread = ThreadJournal()
             for record in copy:
                 thread.apply(record)
@@ -231,7 +231,7 @@ class _MigrationWork:
         return COPIED if staged.entries else THERE, staged
 
     def _read_copy(self, thread: str) -> list[JournalRecord]:
-        """Read what the store has of a thread; raises ``Held`` if that is not a copy."""
+        """Return the records of a thread in the store; raise ``Held`` if it is not a copy."""
         session = session_of(thread)
         if self._store is None or self._store.head(session) is None:
             return []
@@ -244,7 +244,7 @@ class _MigrationWork:
         return records
 
     def _store_copy(self, staged: Staged) -> None:
-        """Store a thread in one step, and make sure that it is what was compared."""
+        """Store a thread in one step, and verify that it is what was compared."""
         if self._is_dry or self._store is None or not staged.entries:
             return
         self._store.add(staged.session, staged.entries, staged.after, wait=_WAIT)
@@ -267,7 +267,7 @@ class _MigrationWork:
 
 
 class Staged(Struct, frozen=True):
-    """What is to be added to a session, behind which record, and what it holds then."""
+    """The entries to add to a session, the record they follow, and what the session holds then."""
 
     session: str
     after: Head
@@ -277,10 +277,11 @@ class Staged(Struct, frozen=True):
 
 
 class Staging:
-    """Makes the journal of a thread out of what another saver holds of it.
+    """Builds the journal of a thread from what another saver holds of it.
 
-    ``target`` is the store that it is for; what that has of the thread already is not made again.
-    ``serde`` makes serialisers, so that what is read back is not what is still remembered.
+    ``target`` is the store that it is for; the part of the thread that is there already is not
+    built again. ``serde`` makes serializers, so that reading back does not use what another one
+    remembers.
     """
 
     def __init__(self, view: ThreadView, target: Backend | None, serde: Any, run: str) -> None:
@@ -291,9 +292,9 @@ class Staging:
         self._session = session_of(view.thread)
 
     def make(self, advance: Advance = lambda _: None) -> Staged:
-        """Make the thread, and compare all of it with what LangGraph reads from its own saver."""
+        """Build the thread, and compare all of it with what LangGraph reads from its own saver."""
         with Saver("memory:", serde=self._view.serde, reconcile=False) as saver:
-            # It begins with what the target has.
+            # Begin with what the target has.
             known = ThreadJournal()
             if self._target is not None and self._target.head(self._session) is not None:
                 copy_session(self._target, self._session, saver.store)
@@ -319,7 +320,7 @@ class Staging:
         return Staged(self._session, after, entries, len(spots), writes)
 
     def _read_copy(self, saver: Saver, known: ThreadJournal, spot: Spot) -> CheckpointTuple | None:
-        """Read what the target has of a checkpoint; a source may have written it once more."""
+        """Return the target's copy of a checkpoint; the source may have written it again since."""
         if known.node(*spot) is None:
             return None
         return saver.get_tuple(ThreadPlace(self._view.thread, *spot).config)
@@ -346,7 +347,7 @@ class Staging:
             group = [*found]
             count += len(group)
             there = self._read_copy(saver, known, spot)
-            # Earlier versions had an index of its own for each signal, too.
+            # Earlier versions gave each signal an index of its own, too.
             new = [
                 row
                 for row in group
@@ -354,7 +355,7 @@ class Staging:
                 not in known.writes.get(spot, {})
             ]
             if there is not None:
-                # A signal may have been given another value since it was copied.
+                # A signal may have got another value since it was copied.
                 kept = {one[1]: one[2] for one in there.pending_writes or () if one[0] == task}
                 new += (
                     row
@@ -368,7 +369,7 @@ class Staging:
         return count
 
     def _compare(self, store: Backend, spots: list[Spot]) -> None:
-        """Read the thread as one who has never seen it, and compare it with the source."""
+        """Read the thread without any memory of it, and compare it with the source."""
         with Saver("memory:", serde=self._serde(), reconcile=False) as reader:
             copy_session(store, self._session, reader.store)
             comparison = Comparison(reader.serde)
@@ -382,16 +383,16 @@ class Staging:
 
 
 def entry_of(store: Backend, record: JournalRecord, key: str) -> JournalEntry:
-    """Return a record of a thread as what makes it again, with its large values."""
+    """Return an entry that recreates a record of a thread, with its large values."""
     names: Any = getattr(line_of(record.body), "blobs", ())
     blobs = tuple(store.blobs(names).values()) if names else ()
     return JournalEntry(key, record.at, record.body, blobs)
 
 
 def arrange_writes(rows: list[WriteRow]) -> list[tuple[str, Any]]:
-    """Put the writes of a task where they get the indexes that they had.
+    """Order the writes of a task so that they get the indexes that they had.
 
-    A signal, which has an index of its own below 0, leaves a gap where it stood.
+    A signal, which has a special index below 0, leaves a gap at its place.
     """
     signals = [(row.channel, row.value) for row in rows if row.channel in WRITES_IDX_MAP]
     left = iter(signals)
@@ -406,7 +407,7 @@ def arrange_writes(rows: list[WriteRow]) -> list[tuple[str, Any]]:
 
 
 class Comparison:
-    """Compares checkpoints; messages that are the same objects again are compared once."""
+    """Compares checkpoints; the same message objects are compared only once."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self._serde = serde
@@ -415,7 +416,7 @@ class Comparison:
     def difference(
         self, one: CheckpointTuple, other: CheckpointTuple | None, *, with_writes: bool = True
     ) -> str:
-        """Name what two savers do not give alike of a checkpoint; "" if there is nothing."""
+        """Return the name of what differs between two savers' checkpoints; "" if nothing does."""
         if other is None:
             return "state"
 
@@ -450,7 +451,7 @@ class Comparison:
             return self._are_same_messages(one, other)
         if isinstance(one, str | int | float):
             return bool(one == other) or one != one  # noqa: PLR0124 - not a number
-        # What is neither a container nor a message: by its bytes, else by its own word.
+        # Anything that is not a container or a message is compared by its bytes, or else by ``==``.
         if self._serde.dumps_typed(one) == self._serde.dumps_typed(other):
             return True
         try:
@@ -468,7 +469,7 @@ class Comparison:
             one.__pydantic_extra__, other.__pydantic_extra__
         )
         if is_same:
-            # Kept, so that nothing else gets their identities.
+            # Kept alive, so that no other objects get their identities.
             self._known[pair] = (one, other)
         return is_same
 
@@ -477,17 +478,17 @@ class Comparison:
 
 
 class Carried(Struct, frozen=True):
-    """A part of a value that is not built here: its kind in msgpack, and its bytes."""
+    """A part of a value that is not built here: its type code in msgpack, and its bytes."""
 
     code: int
     data: bytes
 
 
 class CarryingSerializer(SafeSerializer):
-    """Reads any stored value and writes it again, and never imports what it names.
+    """Reads any stored value and writes it again, without importing what it names.
 
-    Equal bytes are read as the very same object, so that whoever stores them again knows it.
-    ``names`` are the classes that were carried, ``tags`` the forms that are not known here.
+    Equal bytes are read as the very same object, so that storing them again recognizes it.
+    ``names`` are the classes that were carried, ``tags`` the forms that are unknown here.
     """
 
     def __init__(self) -> None:
@@ -498,7 +499,7 @@ class CarryingSerializer(SafeSerializer):
         self._carried = 0
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Read a value, as far as that is harmless."""
+        """Read a value, and carry the parts that may not be harmless."""
         tag, raw = data
         if tag != _MSGPACK:
             try:
@@ -510,7 +511,7 @@ class CarryingSerializer(SafeSerializer):
         try:
             value = ormsgpack.unpackb(raw, ext_hook=self._part, option=_OPTION)
         except ValueError:
-            # Damaged: nobody can read it, here or there.
+            # It is damaged: nobody can read it, here or there.
             return OpaqueValue(tag, bytes(raw))
         if self._carried > before:
             self.names.update(name for name in names_in(raw) if not self._is_allowed(name))
@@ -530,7 +531,7 @@ class CarryingSerializer(SafeSerializer):
         return found
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Write a value; what was carried is written as it was."""
+        """Write a value; carried parts are written as they were."""
         if isinstance(obj, OpaqueValue):
             return obj.tag, obj.data
         if obj is None or isinstance(obj, bytes | bytearray):
@@ -548,14 +549,14 @@ def _packed(obj: Any) -> Any:
 
 
 class UndoneMigration(Struct, frozen=True):
-    """A thread that a migration had copied, and why it was left, if it was."""
+    """A thread that a migration had copied, and, if it was kept, why."""
 
     thread: str
     error: str | None = None
 
 
 def undo(target: str, run: str, thread: str | None = None) -> Iterator[UndoneMigration]:
-    """Take away what a migration brought into a store, unless somebody has used it since."""
+    """Delete what a migration brought into a store, unless somebody has used it since."""
     store = _open_target(target, create=False)
     if store is None:
         raise Unreadable("there is no such store").about(public(target))

@@ -1,42 +1,43 @@
-"""Who may build on a checkpoint: claims that are decided in the store, without its help.
+"""Decide who may build on a checkpoint, by claims in a store that offers no locks.
 
-A saver has no compare-and-set, but it keeps the first of two writes with the same key, and that
-is one. On every checkpoint there is a register: writes on a channel of ours, under the keys
-1, 2, 3 …; the highest names whose child counts. With an empty register it is the run that wrote
-the checkpoint. A checkpoint carries the run that put it in its metadata.
+A saver has no compare-and-set, but of two writes with the same key it keeps the first, which is
+enough. Every checkpoint has a register: writes on a channel of ours, under the keys 1, 2, 3 …. The
+highest one names the run whose child counts; with an empty register, that is the run that wrote the
+checkpoint. The metadata of a checkpoint names the run that put it.
 
-To begin on a head P, a run R (1) sees that P is the head, (2) claims P under the next key,
-(3) reads again that the claim is its own and that P is still the head. To put X on P it (4) sees
-that the register of P does not name another, (5) puts X, (6) reads the register again. If that
-does not name another, X has won. Otherwise R gives X up and raises Conflict: it claims X under
-the key 1 in nobody's name, which makes X one that does not count. If somebody has claimed X
-before, X is in his history and counts, and R loses only what it would put next.
+To begin on a head P, a run R (1) sees that P is the head, (2) claims P under the next key, and (3)
+reads again that the claim is its own and that P is still the head. To put X on P, it (4) sees that
+the register of P names no other run, (5) puts X, and (6) reads the register again. If it still
+names no other run, X has won. Otherwise R gives X up and raises ``Conflict``: it claims X under the
+key 1 in nobody's name, which makes X a checkpoint that does not count. If somebody has claimed X
+before, X is in that run's history and counts, and R loses only what it would put next.
 
-(1) and (4) only spare needless writes: whoever has just seen that P is the head, since it loaded
-or put P a moment ago, leaves them out. Even P may be known before it is read: the run claims what
-this process put last, under the key 1, and its load is (3); if that was not the head any more, or
-somebody has claimed it before, nothing was written that counts, and it begins in the usual way.
+Steps (1) and (4) only avoid needless writes: a run that has just seen that P is the head, because
+it loaded or put P a moment ago, skips them. P may even be known before it is read: the run claims
+what this process put last, under the key 1, and its load is step (3). If that was not the head any
+more, or was claimed by somebody else before, nothing that counts was written, and the run begins in
+the usual way.
 
-Of two children X and Y of P at most one wins. Say the claim for Y is the later one (or the only
-one, if X is of the run that wrote P). If X won, it read the register at (6) before Y was claimed,
-so X stood in the store by then, and Y's run found it at (3) and gave up. Both may lose; that is
-a clear conflict. This needs a store in which a finished write is seen by every later read, and in
-which of two writes with the same key the first is kept, as in LangGraph's own.
+Of two children X and Y of P, at most one wins. Say the claim for Y is the later one (or the only
+one, if X belongs to the run that wrote P). If X won, its step (6) read the register before Y was
+claimed, so X was in the store by then, and Y's run found it in step (3) and gave up. Both may lose,
+which is a clear conflict. This needs a store in which a finished write is seen by every later read,
+and in which the first of two writes with the same key is kept, as LangGraph's own stores do.
 
-A crash leaves a claim without a child, or a child that has neither won nor been given up. The
-child that counts is the one named last of those that are there, or the only one, if none is
-named. Whoever begins on a child that was not named last makes the register of its parent name
-nobody first, so that the other, if it only slept, finds at (6) that it has lost; gives up if the
-other has come meanwhile; and then makes the register name the child.
+A crash leaves a claim without a child, or a child that has neither won nor been given up. Of the
+children that exist, the one that was named last counts, or the only one if none is named. A run
+that begins on a child that was not named last first makes the register of its parent name nobody,
+so that the other run, if it was only asleep, finds in step (6) that it has lost. It gives up if the
+other child has appeared meanwhile. Then it makes the register name the child.
 
-The first checkpoint of a thread has no parent to claim. It is given up if there is another, and
-claims itself before it counts: of its own claim and that of whoever gives it up, the first one is
-kept, under the key 1. Whoever begins on one that nobody has claimed, beside others that nobody
-has, makes those first ones that do not count. A run that puts another checkpoint on it anyway
-learns by (6) which of the two claims was kept: what stands on one that does not count does not
-count, either.
+The first checkpoint of a thread has no parent to claim. It is given up if there is another one, and
+it claims itself before it counts. Of its own claim and that of a run which gives it up, the first
+is kept, under the key 1. A run that begins on an unclaimed first checkpoint makes all other
+unclaimed first ones not count. A run that puts another checkpoint on one of those anyway learns in
+step (6) which of the two claims was kept; what stands on a checkpoint that does not count does not
+count either.
 
-Time plays no part, but LangGraph takes the greatest id for the newest: see run_ids.follow.
+Time plays no part, except that LangGraph takes the greatest id for the newest: see run_ids.follow.
 """
 
 from __future__ import annotations
@@ -73,14 +74,14 @@ IsKnown = Callable[[ThreadPlace], bool]
 
 @dataclass(frozen=True, slots=True)
 class ThreadHead:
-    """The head, and what has to be secured before anybody builds on it."""
+    """The head of a thread, and what has to be secured before anybody builds on it."""
 
     saved: CheckpointTuple
-    # The parent whose register names another child, which is not there.
+    # The parent, if its register names another child that does not exist.
     parent: CheckpointTuple | None = None
-    # Other first checkpoints of which nobody knows whether they count.
+    # Other first checkpoints that may or may not count.
     rivals: list[CheckpointTuple] = field(default_factory=list)
-    # The greatest id beside it, if that is of a checkpoint that does not count.
+    # The greatest id beside it, if that checkpoint does not count.
     newest: str = ""
 
 
@@ -90,12 +91,12 @@ def id_of(saved: CheckpointTuple) -> str:
 
 
 def run_of(saved: CheckpointTuple) -> str | None:
-    """Return the run that put a checkpoint, None if it was put without a guard."""
+    """Return the run that put a checkpoint; None if it was put without a guard."""
     return cast("Mapping[str, Any]", saved.metadata).get(RUN)
 
 
 def sign(metadata: CheckpointMetadata, run: str) -> CheckpointMetadata:
-    """Return the metadata of a checkpoint with the run that puts it."""
+    """Return the metadata of a checkpoint, with the run that puts it added."""
     return cast("CheckpointMetadata", {**metadata, RUN: run})
 
 
@@ -112,7 +113,7 @@ def strip(saved: CheckpointTuple) -> CheckpointTuple:
 
 
 def is_lost(saved: CheckpointTuple) -> bool:
-    """Whether a checkpoint was given up before anybody has built on it."""
+    """Whether a checkpoint was given up before anybody built on it."""
     return _claims(saved).get(1) == [_NOBODY]
 
 
@@ -125,7 +126,7 @@ def _claims(saved: CheckpointTuple) -> dict[int, list[str]]:
 
 
 def named_by(saved: CheckpointTuple) -> str | None:
-    """Return what the register of a checkpoint names, a run or a checkpoint; None if empty."""
+    """Return the run or checkpoint that a checkpoint's register names; None if it is empty."""
     claims = _claims(saved)
     if not claims:
         return None
@@ -138,7 +139,7 @@ def _is_named(saved: CheckpointTuple, name: str) -> bool:
 
 
 def names_of(saved: CheckpointTuple) -> list[str]:
-    """Return all that a register has named, the last one first."""
+    """Return all names in a register, the last one first."""
     claims = _claims(saved)
     return [claims[key][0] for key in sorted(claims, reverse=True) if len(set(claims[key])) == 1]
 
@@ -153,7 +154,7 @@ def _claim_under(place: ThreadPlace, key: int, name: str) -> SaverStep:
 
 
 def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
-    """Return the conflict of a thread that went on, when nothing of the run was written."""
+    """Return the error for a thread that went on before anything of the run was written."""
     begun = place.checkpoint or "its beginning"
     thread = f"thread {place.thread!r}{place.within}"
     if by is None:
@@ -164,7 +165,7 @@ def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
 
 
 def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Return the conflict of a thread that was deleted just before the last put of its run."""
+    """Return the error for a thread that was deleted just before the run's last put."""
     error = Conflict(
         f"thread {place.thread!r}{place.within} was removed since {place.checkpoint} was read, "
         f"and checkpoint {checkpoint} of this run was written before that was noticed: delete "
@@ -175,14 +176,14 @@ def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
 
 
 def turn_lost(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Return the conflict with a writer that won, and where the lost turn can be read."""
+    """Return the error for a run that lost, which says where its turn can be read."""
     begun = place.checkpoint or "the beginning"
     where = f"thread {place.thread!r}{place.within}"
     return Overtaken(f"another writer has built on {begun} of {where}", "beside", checkpoint)
 
 
 def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
-    """Return the conflict of a checkpoint that cannot be put, since nobody would find it."""
+    """Return the error for a checkpoint that cannot be put because it would not be the newest."""
     return Overtaken(
         f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread "
         f"{place.thread!r}{place.within}, on which it builds: the clock of this machine is "
@@ -191,7 +192,7 @@ def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
 
 
 def _page(place: ThreadPlace, behind: CheckpointTuple | None = None) -> SaverStep:
-    """Look at a few checkpoints beside a place: the newest, or those that are older than one."""
+    """List a few headers: the newest ones at a place, or those older than ``behind``."""
     before = place.at(id_of(behind)).config if behind else None
     return ListHeaders(place.at(None).config, _PAGE, before)
 
@@ -199,9 +200,9 @@ def _page(place: ThreadPlace, behind: CheckpointTuple | None = None) -> SaverSte
 def find_head(
     place: ThreadPlace, known: IsKnown = lambda _: False, newest_one: CheckpointTuple | None = None
 ) -> Steps[ThreadHead | None]:
-    """Find the newest checkpoint beside a place that counts; ``known`` ones are not looked into.
+    """Return the newest checkpoint that counts; ``known`` ones are not examined.
 
-    ``newest_one`` is the newest, if it was read already.
+    ``newest_one`` is the newest checkpoint, if it was read already.
     """
     first: CheckpointTuple | None = newest_one or (yield ReadHeader(place.at(None).config))
     page = [first] if first else []
@@ -223,7 +224,7 @@ def _find_as_head(place: ThreadPlace, saved: CheckpointTuple) -> Steps[ThreadHea
     if above is None:
         if run_of(saved) is None or named_by(saved):
             return ThreadHead(saved)
-        # The first checkpoint of a thread: others may have begun it, too.
+        # The first checkpoint of a thread: other runs may have begun it, too.
         rivals: list[CheckpointTuple] = []
         page: list[CheckpointTuple] = yield _page(place, saved)
         while page:
@@ -247,7 +248,7 @@ def _find_child_as_head(
     names = names_of(parent)
     if not _claims(parent) or (names and _is_named(saved, names[0])):
         return ThreadHead(saved)
-    # The children of the parent that are not marked as lost: all are newer than it is.
+    # The parent's children that are not marked as lost; all of them are newer than the parent.
     children: list[CheckpointTuple] = []
     page: list[CheckpointTuple] = yield _page(place)
     while page:
@@ -259,7 +260,8 @@ def _find_child_as_head(
         if _is_named(saved, name):
             break
         if any(_is_named(child, name) for child in children):
-            # Whoever puts without a guard takes no part in this: the newest is the head for him.
+            # A writer without a guard takes no part in this: for it, the newest checkpoint is the
+            # head.
             return None if run_of(saved) else ThreadHead(saved)
     return ThreadHead(saved, parent)
 
@@ -270,7 +272,7 @@ def _parent_of(saved: CheckpointTuple) -> str | None:
 
 
 def outline(found: ThreadHead) -> ThreadHead:
-    """Return a head without the values in it, to be remembered for a moment."""
+    """Return a head without its values, so that it can be remembered for a moment."""
     saved = found.saved
     body = cast("Checkpoint", {"id": id_of(saved)})
     writes = [write for write in saved.pending_writes or () if write[1] == CLAIM]
@@ -278,12 +280,12 @@ def outline(found: ThreadHead) -> ThreadHead:
 
 
 def claim_ahead(place: ThreadPlace, run: str) -> SaverStep:
-    """Claim what is taken to be the head before it is read; the load shows whether it is."""
+    """Return a step that claims the presumed head before it is read; the load shows if it is."""
     return _claim_under(place, 1, run)
 
 
 def is_claimed(place: ThreadPlace, saved: CheckpointTuple, run: str) -> bool:
-    """Whether a checkpoint that was read as the newest is this one, and claimed by this run."""
+    """Whether the newest checkpoint is this one, and is claimed by this run."""
     return id_of(saved) == place.checkpoint and named_by(saved) == run
 
 
@@ -294,17 +296,18 @@ def claim_head(
     seen: int | None = None,
     found: ThreadHead | None = None,
 ) -> Steps[None]:
-    """Claim a head for a run; a Conflict, before anything of the run is written, if it is none.
+    """Claim a head for a run.
 
-    ``seen`` is how many writes of tasks hung on it when the run loaded it: a task that finished
-    since then is one whose result the run does not know. ``found`` is the head, if that was seen
-    a moment ago.
+    Raise ``Conflict``, before the run has written anything, if that fails.
+
+    ``seen`` is how many task writes the head had when the run loaded it: the run does not know the
+    result of a task that finished later. ``found`` is the head, if it was seen a moment ago.
     """
     if found is None:
         found = yield from find_head(place, known)
     if found is None or id_of(found.saved) != place.checkpoint:
         raise thread_moved(place, found.saved if found else None)
-    # What the head needs is taken from whoever might still come, or given up if he has come.
+    # Close whatever else the head depends on to others, or give up if they have come already.
     if found.parent:
         yield from _name_child(place, found.parent, found.saved, f"secured by {run}")
     for rival in found.rivals:
@@ -322,12 +325,12 @@ def claim_head(
 
 
 def writes_on(saved: CheckpointTuple) -> int:
-    """Count the writes of tasks that hang on a checkpoint."""
+    """Return the number of task writes on a checkpoint."""
     return len(strip(saved).pending_writes or ())
 
 
 def _take_back(place: ThreadPlace) -> Steps[bool]:
-    """Make a checkpoint one that does not count; False if somebody has claimed it before."""
+    """Make a checkpoint not count; return False if somebody has claimed it before."""
     yield _claim_under(place, 1, _NOBODY)
     saved: CheckpointTuple | None = yield ReadHeader(place.config)
     return saved is None or is_lost(saved)
@@ -336,7 +339,7 @@ def _take_back(place: ThreadPlace) -> Steps[bool]:
 def _name_child(
     place: ThreadPlace, parent: CheckpointTuple, saved: CheckpointTuple, word: str
 ) -> Steps[None]:
-    """Name a child in its parent's register: first a word, behind which nobody else can win."""
+    """Name a child in its parent's register, after a word that keeps all others from winning."""
     here = place.at(id_of(parent)).config
     yield _claim(place, parent, word)
     again: CheckpointTuple | None = yield ReadHeader(here)
@@ -352,7 +355,7 @@ def _name_child(
 
 
 def put_fork(place: ThreadPlace, step: PutCheckpoint, run: str) -> Steps[RunnableConfig]:
-    """Put a checkpoint on a branch that was asked for, whatever stands there already."""
+    """Put a checkpoint on a branch that was asked for, whatever is there already."""
     if place.checkpoint:
         yield from _take(place, run)
     written: RunnableConfig = yield step
@@ -368,7 +371,7 @@ def _take(place: ThreadPlace, run: str) -> Steps[None]:
 
 
 def check_claim(place: ThreadPlace, run: str) -> Steps[None]:
-    """See that a run may still build on a checkpoint that it has put or claimed."""
+    """Raise ``Conflict`` unless a run may still build on a checkpoint that it put or claimed."""
     parent: CheckpointTuple | None = yield ReadHeader(place.config)
     if parent is None or named_by(parent) not in {None, run}:
         raise thread_moved(place, parent)
@@ -377,9 +380,9 @@ def check_claim(place: ThreadPlace, run: str) -> Steps[None]:
 def put(
     place: ThreadPlace, step: PutCheckpoint, run: str, tasks: Collection[str] | None = None
 ) -> Steps[RunnableConfig]:
-    """Put a checkpoint on one that its run has put or claimed; a Conflict if another won.
+    """Put a checkpoint on one that its run put or claimed; raise ``Conflict`` if another run won.
 
-    ``tasks`` are those whose writes on the parent the run knows, None if that is not known.
+    ``tasks`` are the tasks whose writes on the parent the run knows, None if that is unknown.
     """
     written: RunnableConfig = yield step
     parent: CheckpointTuple | None = yield ReadHeader(place.config)
@@ -387,8 +390,8 @@ def put(
         if (yield from _take_back(place.at(step.checkpoint["id"]))):
             raise thread_deleted(place, step.checkpoint["id"])
         return written
-    # A delta channel is what was written on the checkpoints before. A write of a run that was taken
-    # over may land there late, and would be in a history that nobody has seen.
+    # A delta channel consists of what was written on earlier checkpoints. A late write of a run
+    # that was taken over would become part of a history that no run has seen.
     counters: Any = step.metadata.get(COUNTERS)
     deltas = set(counters or ()) - set(step.checkpoint["channel_values"])
     is_mixed = tasks is not None and any(
@@ -408,10 +411,11 @@ def put_first(  # noqa: PLR0913 - by name
     is_fresh: bool = False,
     is_followed: bool = False,
 ) -> Steps[RunnableConfig]:
-    """Put the first checkpoint of a thread; a Conflict if another has begun it, too.
+    """Put the first checkpoint of a thread; raise ``Conflict`` if another run has begun it, too.
 
-    ``is_fresh`` if nobody had begun it a moment ago. ``is_followed`` if the run surely puts another
-    checkpoint on it, which shows whether it counts: nobody may take it to count before that.
+    ``is_fresh`` says that nobody had begun it a moment ago. ``is_followed`` says that the run
+    certainly puts another checkpoint on it, which shows whether it counts; until then nobody may
+    assume that it does.
     """
     found = None if is_fresh else (yield from find_head(place, known))
     if found:
@@ -423,7 +427,7 @@ def put_first(  # noqa: PLR0913 - by name
         if any(id_of(saved) != mine.checkpoint and not is_lost(saved) for saved in page):
             yield from _give_up(place, step.checkpoint["id"])
             return written
-        # Most threads have one page, which is not full.
+        # Most threads have a single page, which is not full.
         page = [] if len(page) < _PAGE else (yield _page(mine, page[-1]))
     yield _claim_under(mine, 1, run)
     saved: CheckpointTuple | None = None if is_followed else (yield ReadHeader(mine.config))

@@ -1,8 +1,8 @@
-"""Databases of LangGraph's ``SqliteSaver`` and ``PostgresSaver``, read whole and never written.
+"""Read databases of LangGraph's ``SqliteSaver`` and ``PostgresSaver``; they are never written.
 
-Checkpoints are read by the very saver that wrote them, so that they are what LangGraph itself
-would be given; the index and the path of a write, which no saver hands out, stand in the rows.
-All that is read of a thread is of one moment, whoever writes to it meanwhile.
+Checkpoints are read by the same saver that wrote them, so that they are what LangGraph itself would
+get. The index and the path of a write, which no saver returns, are read from the rows. Everything
+that is read of a thread is from one moment, even if others write to it meanwhile.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from lockstitch.stores.postgres.connections import Connection
 
 T = TypeVar("T")
-# What changes whenever a thread does: numbers of rows, and the last of them.
+# Values that change whenever a thread does: the numbers of its rows, and the last row of each
+# table.
 Stamp = tuple[Any, ...]
-# A namespace, and a checkpoint in it.
+# A namespace, and the id of a checkpoint in it.
 Spot = tuple[str, str]
 _TABLES = {"checkpoints", "writes"}
-# What is asked of either database, in which ``{row}`` is what a change makes greater.
+# Queries for both databases, in which ``{row}`` is a column that grows with every change.
 _THREADS = "SELECT DISTINCT thread_id FROM {checkpoints} ORDER BY thread_id"
 _COUNT = "SELECT count(*) FROM {checkpoints}"
 _COUNT_OF_THREAD = "SELECT count(*) FROM {checkpoints} WHERE thread_id = {id}"
@@ -51,12 +52,12 @@ _STAMP = """
 SELECT count(*), max({row}) FROM {checkpoints} WHERE thread_id = {id}
 UNION ALL SELECT count(*), max({row}) FROM {checkpoint_writes} WHERE thread_id = {id}
 """
-# Runs such a statement about one thread, or all of them.
+# Runs such a query for one thread, or for all of them.
 Select = Callable[[LiteralString, str | None], Iterable[Any]]
 
 
 class WriteRow(Struct, frozen=True):
-    """A write of a task, with all that says where it belongs."""
+    """A write of a task, with everything that says where it belongs."""
 
     spot: Spot
     task: str
@@ -67,7 +68,7 @@ class WriteRow(Struct, frozen=True):
 
 
 class ThreadView:
-    """One thread, as it stood at one moment."""
+    """One thread, as of one moment."""
 
     def __init__(
         self,
@@ -80,11 +81,14 @@ class ThreadView:
         self.serde = serde
         self._saver = saver
         self._select = select
-        # It may have wrapped what it was given.
+        # The saver may have wrapped the serializer that it was given.
         self._saver.serde = serde
 
     def tuple(self, spot: Spot) -> CheckpointTuple:
-        """Read a checkpoint as LangGraph does; the last one of a namespace, without its id."""
+        """Return a checkpoint as LangGraph reads it.
+
+        The last one of a namespace is read without its id.
+        """
         try:
             found = self._saver.get_tuple(ThreadPlace(self.thread, *spot).config)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -97,27 +101,27 @@ class ThreadView:
         return found
 
     def spots(self) -> list[Spot]:
-        """List the checkpoints, those with smaller ids first."""
+        """Return the places of all checkpoints, ordered by id."""
         found = self._select(_SPOTS, self.thread)
-        # As Python compares them, and no collation of a database.
+        # In the order of Python's strings, not of a database's collation.
         return sorted(((space, id_) for space, id_ in found), key=lambda spot: spot[1])
 
     def writes(self) -> Iterator[WriteRow]:
-        """Return all writes, also those whose checkpoint was never stored."""
+        """Yield all writes, including those whose checkpoint was never stored."""
         rows = self._select(_WRITES, self.thread)
         for space, checkpoint, task, path, index, channel, tag, raw in rows:
             value = self.serde.loads_typed((tag, raw))
             yield WriteRow((space, checkpoint), task, path, index, channel, value)
 
     def stamp(self) -> Stamp:
-        """Return what changes whenever the thread does."""
+        """Return values that change whenever the thread does."""
         return tuple(self._select(_STAMP, self.thread))
 
 
 class Origin(ABC):
     """A database of one of LangGraph's savers.
 
-    After an error of those in ``fatal``, it is of no use to go on with other threads.
+    After one of the errors in ``fatal`` it is useless to continue with other threads.
     """
 
     fatal: tuple[type[Exception], ...] = ()
@@ -137,24 +141,24 @@ class Origin(ABC):
 
     @abstractmethod
     def select(self, statement: LiteralString, thread: str | None) -> Iterable[Any]:
-        """Run a statement about a thread, or all of them."""
+        """Run a query about a thread, or about all of them."""
 
     def threads(self) -> list[str]:
-        """List the ids of all threads."""
+        """Return the ids of all threads."""
         return [thread for (thread,) in self.select(_THREADS, None) if type(thread) is str]
 
     def count(self, thread: str | None) -> int:
-        """Count the checkpoints of a thread, or of all."""
+        """Return the number of checkpoints of a thread, or of all threads."""
         [(count,)] = self.select(_COUNT if thread is None else _COUNT_OF_THREAD, thread)
         return int(count)
 
     @abstractmethod
     def read(self, thread: str, serde: SerializerProtocol, work: Callable[[ThreadView], T]) -> T:
-        """Do some reading on one state of a thread; it may be done again from the start."""
+        """Return the result of ``work`` on one state of a thread; it may be run more than once."""
 
 
 def origin_of(source: str) -> Origin | None:
-    """Return which database of LangGraph's an address or a file is; None for any other."""
+    """Return LangGraph's database at an address or path; None if it is anything else."""
     if is_postgres(source):
         from lockstitch.formats.langgraph.postgres.database import find_schema, look_into  # noqa: PLC0415
 
@@ -164,7 +168,7 @@ def origin_of(source: str) -> Origin | None:
 
 
 def file_of(source: str) -> str | None:
-    """Return the path of a file of ``SqliteSaver``; None for any other source."""
+    """Return the path of a ``SqliteSaver`` file; None for any other source."""
     path = path_of(source) if source.startswith("sqlite:") else source
     if not os.path.isfile(path) or is_own_database(path):  # noqa: PTH113
         return None
@@ -210,7 +214,7 @@ class SqliteOrigin(Origin):
         with _name_missing("langgraph-checkpoint-sqlite"):
             from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415
         saver = SqliteSaver(self._base)
-        # What it would set up is there, and would be written.
+        # The tables exist already, and setting them up would write to the file.
         saver.is_setup = True
         saver._has_task_path = self._has_paths  # noqa: SLF001 - it is part of its setup
         self._base.budget.renew()
@@ -222,7 +226,7 @@ class SqliteOrigin(Origin):
 
 
 class PostgresOrigin(Origin):
-    """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL."""
+    """A schema of ``PostgresSaver`` or ``AsyncPostgresSaver`` in a PostgreSQL database."""
 
     def __init__(self, url: str, home: LangGraphSchema) -> None:
         from lockstitch.formats.langgraph.postgres.database import Database, ServerGone  # noqa: PLC0415
@@ -234,7 +238,7 @@ class PostgresOrigin(Origin):
         super().__init__(place, f"{place}#{home.schema}")
 
     def __enter__(self) -> Self:
-        """Return the schema itself; a connection is made when it is needed."""
+        """Return the origin itself; a connection is opened when it is needed."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -267,7 +271,7 @@ class PostgresOrigin(Origin):
 
 @contextmanager
 def _name_missing(package: str) -> Iterator[None]:
-    """Name the package that reads a database, if it is missing."""
+    """Turn an ``ImportError`` into one that names the package to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What hangs on a checkpoint: the conversation in it, finished results beside it, questions open.
+"""What belongs to a checkpoint: its conversation, finished results beside it, and open questions.
 
-LangGraph keeps the input of a run, what finished tasks returned and what others failed with beside
-the checkpoint until the whole step is done. A new input hides all of it.
+LangGraph keeps the input of a run, the results of finished tasks and the errors of failed ones
+beside the checkpoint until the whole step is done. A new input hides all of these.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
-# What LangGraph's own tool node says to a model: the graph goes on as if that had said it. In a
-# store it is a placeholder, by which a check knows it again.
+# What LangGraph's own tool node tells the model; the graph goes on as if that had been said. In a
+# store the text is a placeholder, which a check recognizes.
 ERROR_RESULT = "Error: {error}\n Please fix your mistakes."
 BATCH_RESULT = "Error: the step that ran this call failed, and kept no result of it: {error}"
 
 PendingWrite = tuple[str, str, Any]
-# A call by its id, and by the id of the reply that it is in.
+# A call: its id, and the id of the reply that contains it.
 AskedCall = tuple[str, str | None]
 
 
@@ -66,10 +66,10 @@ AskedCall = tuple[str, str | None]
 
 
 def message_channels(values: Mapping[str, Any]) -> list[str]:
-    """Return the channels that hold messages and nothing else, of values by their channels.
+    """Return the names of the channels that hold messages and nothing else.
 
-    A list with anything else in it, dicts and texts included, is not understood: only the graph
-    knows what its reducer makes of them.
+    A list that holds anything else, including dicts and texts, is not understood: only the graph
+    knows what its reducer makes of it.
     """
     return [name for name, value in values.items() if is_state(name) and holds_messages(value)]
 
@@ -77,9 +77,13 @@ def message_channels(values: Mapping[str, Any]) -> list[str]:
 def main_channel(
     values: Mapping[str, Any], holding: Collection[str], named: str | None = None
 ) -> str | None:
-    """Choose the channel of the conversation among those that hold messages; None if none is."""
-    # All channels of messages are repaired here, and this one only is what an application means: it
-    # is not guessed. A stored thread is shown as one conversation, the first (``conversation``).
+    """Return the channel of the conversation among those that hold messages.
+
+    None if there is none.
+    """
+    # All channels of messages are repaired, but the application means only this one, so it is not
+    # guessed. When a stored thread is shown, its first such channel is the conversation
+    # (``conversation``).
     if named is not None:
         if named in values and not (named in holding or is_empty(values[named])):
             raise UsageError(f"channel {named!r} holds no list of messages")
@@ -90,7 +94,7 @@ def main_channel(
 
 
 def is_state(name: str) -> bool:
-    """Whether a channel is one of the state, or what a workflow keeps for its next run."""
+    """Whether a channel belongs to the state, or is what a workflow keeps for its next run."""
     steers = is_trigger(name) or name.startswith((JOIN, "__"))
     return not steers or name in {"__root__", PREVIOUS}
 
@@ -111,7 +115,7 @@ def holds_messages(value: Any) -> bool:
 
 
 def looks_like_messages(value: Any) -> bool:
-    """Whether this is a list with messages in it, or dicts that LangChain would take for some."""
+    """Whether this list contains messages, or dicts that LangChain would read as messages."""
     found = unwrap(value)
     return isinstance(found, list) and any(
         isinstance(item, BaseMessage)
@@ -137,7 +141,7 @@ def triggers(values: Mapping[str, Any]) -> list[str]:
 
 
 def nodes_due(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the nodes that run next, as far as the channels say it."""
+    """Return the nodes that run next, as far as the channels tell."""
     found: list[str] = []
     for name in triggers(values):
         if name == TASKS:
@@ -157,7 +161,7 @@ def calls_in(messages: Iterable[BaseMessage]) -> list[AskedCall]:
 
 
 def unanswered(messages: Iterable[BaseMessage]) -> set[AskedCall]:
-    """Return the calls of a conversation that no result behind them answers, made up or not."""
+    """Return the calls of a conversation that no later result answers, real or not."""
     return set(open_calls(map(_step_of, messages)).items())
 
 
@@ -168,7 +172,7 @@ def _step_of(message: BaseMessage) -> tuple[str | None, bool, list[str]]:
 
 
 def may_be_broken(saved: CheckpointTuple) -> bool:
-    """Whether a head may be other than a run leaves it that ended well; reads only its end."""
+    """Whether a head may differ from what a successful run leaves; looks only at its end."""
     values = saved.checkpoint["channel_values"]
     due = (bool(value) if name == TASKS else is_trigger(name) for name, value in values.items())
     if saved.pending_writes or any(due):
@@ -177,7 +181,7 @@ def may_be_broken(saved: CheckpointTuple) -> bool:
 
 
 def leaves_calls_open(values: Mapping[str, Any]) -> bool:
-    """Whether the last reply in any channel of messages asked for what nothing answers."""
+    """Whether the last reply in any channel of messages contains a call without an answer."""
     for name in message_channels(values):
         answered: set[str] = set()
         for message in reversed(unwrap(values[name])):
@@ -191,15 +195,15 @@ def leaves_calls_open(values: Mapping[str, Any]) -> bool:
 
 
 def ends_with_calls(values: Mapping[str, Any]) -> bool:
-    """Whether a channel of messages ends with calls that are still open: tools are due there."""
+    """Whether a channel of messages ends with open calls, so that tools are due."""
     conversations = (unwrap(values[name]) for name in message_channels(values))
     return any(open_calls(map(_step_of, whole), at_end=True) for whole in conversations)
 
 
 def holds_stand_ins(values: Mapping[str, Any]) -> bool:
-    """Whether one of the last two turns has a text in the place of a result.
+    """Whether one of the last two turns has a placeholder for a result.
 
-    The real one may have been written since. What is older was looked for before.
+    The real result may have been written since. Older turns were searched before.
     """
     for name in message_channels(values):
         turns = 0
@@ -216,7 +220,7 @@ def holds_stand_ins(values: Mapping[str, Any]) -> bool:
 
 
 def wanted_histories(saved: CheckpointTuple, named: str | None = None) -> list[str]:
-    """Return the channels that may hold the conversation, but have it spread over ancestors."""
+    """Return the channels that may hold the conversation and keep it spread over ancestors."""
     checkpoint = saved.checkpoint
     names = {*counters(saved.metadata), named or MESSAGES}
     return [
@@ -233,15 +237,15 @@ def delta_channels(graph: Any) -> set[str]:
 
 
 def counters(metadata: Any) -> dict[str, tuple[int, int]]:
-    """Return what LangGraph counts for channels that store only changes."""
+    """Return LangGraph's counters for the channels that store only changes."""
     found: dict[str, tuple[int, int]] = metadata.get(COUNTERS) or {}
     return {name: (int(count[0]), int(count[1])) for name, count in found.items()}
 
 
 def replay(history: Mapping[str, Any]) -> list[BaseMessage] | None:
-    """Compute a conversation from the last stored one and what was written since.
+    """Return a conversation computed from the last stored one and the writes since.
 
-    None if anything but messages is in it: what a reducer makes of that, only the graph knows.
+    None if it contains anything but messages: only the graph knows what a reducer makes of that.
     """
     seed, writes = unwrap(history.get("seed")), [write[2] for write in history["writes"]]
     new = [_written_value(value) for value in writes]
@@ -259,9 +263,9 @@ def is_written_as_messages(value: Any) -> bool:
 
 
 def apply_updates(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
-    """Merge writes into a conversation as LangGraph would; what it would refuse is left out.
+    """Merge writes into a conversation as LangGraph would; skip what it would refuse.
 
-    Messages that nothing is said about stay the very objects.
+    Messages that no write concerns stay the same objects.
     """
     read = ((_overwriting(value), value) for value in writes)
     updates = ((is_new, (new or []) if is_new else to_messages(one)) for (is_new, new), one in read)
@@ -269,7 +273,7 @@ def apply_updates(left: Any, writes: Iterable[Any]) -> list[BaseMessage]:
 
 
 def _overwriting(value: Any) -> tuple[bool, Any]:
-    """Return whether a write replaces what a channel holds, and by what."""
+    """Return whether a write replaces the value of a channel, and the new value."""
     if isinstance(value, Overwrite):
         return True, value.value
     if isinstance(value, dict) and (OVERWRITE in value or value.get("type") == OVERWRITE):
@@ -283,13 +287,13 @@ def _written_value(value: Any) -> Any:
 
 
 def is_convertible(value: Any) -> bool:
-    """Whether a reducer of messages would take this."""
+    """Whether a reducer of messages would accept this value."""
     new = _written_value(value)
     return is_empty(new) or bool(to_messages(new))
 
 
 def to_messages(value: Any) -> list[BaseMessage]:
-    """Make messages of what was written; of what is no message, none."""
+    """Return what was written as messages; nothing for values that are not messages."""
     try:
         return convert_to_messages(value if isinstance(value, list) else [value])
     except (ValueError, NotImplementedError, TypeError, KeyError):
@@ -299,10 +303,10 @@ def to_messages(value: Any) -> list[BaseMessage]:
 def add_ids_to_writes(
     saved: CheckpointTuple, held: Mapping[str, Sequence[BaseMessage]]
 ) -> CheckpointTuple:
-    """Add ids to the messages in pending writes, which LangGraph would draw by lot otherwise.
+    """Add ids to the messages in pending writes, for which LangGraph would make random ones.
 
-    ``held`` is what the channels of messages hold. What is written with anything else than
-    messages in it is left as it is.
+    ``held`` is what the channels of messages hold. A write with anything but messages is left as it
+    is.
     """
     seen = {name: list(messages) for name, messages in held.items()}
     writes: list[PendingWrite] = []
@@ -322,14 +326,15 @@ def add_ids_to_writes(
 
 
 def work_on(saved: CheckpointTuple) -> PendingWork[Any]:
-    """Return what hangs on a checkpoint, by what it is."""
+    """Return what is pending on a checkpoint, by kind."""
     return sort_writes(saved.pending_writes or ())
 
 
 def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
     """Return the messages of an input that no step has taken up yet.
 
-    The step that takes it up is the only one that can have left writes there, which then say it.
+    Only the step that takes the input up can have left writes there, and these then show that it
+    did.
     """
     if work_on(saved).returned:
         return []
@@ -341,7 +346,7 @@ def input_messages(saved: CheckpointTuple, channel: str) -> list[Any]:
 
 
 def input_fields(value: Any) -> Mapping[str, Any] | None:
-    """Return an input by its fields: a mapping, or an object that a schema was made of."""
+    """Return the fields of an input: a mapping, or an object of a schema's class."""
     if isinstance(value, Mapping):
         return value
     if isinstance(value, str | bytes | list | tuple) or not hasattr(value, "__dict__"):
@@ -368,7 +373,7 @@ def results_for(
 ) -> list[ToolMessage] | None:
     """Return the real results of open calls that were left beside an ancestor.
 
-    None if its conversation does not have these calls: then none before it has.
+    None if the ancestor's conversation does not have these calls; then no earlier one has.
     """
     held = unwrap(ancestor.checkpoint["channel_values"].get(channel))
     wanted = set(calls)
@@ -387,7 +392,7 @@ def results_for(
 
 
 def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:
-    """Whether anything hangs on a checkpoint that a graph has to have a say in."""
+    """Whether anything is pending on a checkpoint that the graph itself has to apply."""
     return bool(saved.pending_writes or delta or triggers(saved.checkpoint["channel_values"]))
 
 
@@ -395,10 +400,10 @@ def is_busy(saved: CheckpointTuple, delta: Mapping[str, Any]) -> bool:
 
 
 def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> list[ToolMessage]:
-    """Return the errors of a checkpoint's tasks as results of the calls that are open in it.
+    """Return the errors of a checkpoint's tasks as results of its open calls.
 
-    Where one task had several calls, all that is known is that it failed. What only says that a
-    run was broken off is no error.
+    If one task had several calls, all that is known is that it failed. An error that only says that
+    the run was interrupted does not count.
     """
     errors = work_on(saved).errors
     calls = open_calls(map(_step_of, messages)) if errors else {}
@@ -408,7 +413,7 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
     sent_calls = [call_in(getattr(one, "arg", None)) for one in sent]
     tasks = [_task_id(saved, str(getattr(one, "node", "")), n) for n, one in enumerate(sent)]
     if len(calls) == 1 and not all(tasks):
-        # Nobody knows which task is which, but there is no other call to fail.
+        # The tasks cannot be told apart, but no other call could have failed.
         sent_calls = []
     found = failed_calls(
         errors,
@@ -439,9 +444,9 @@ def failed_results(saved: CheckpointTuple, messages: Sequence[BaseMessage]) -> l
 
 
 def _task_id(saved: CheckpointTuple, node: str, number: int) -> str:
-    """Compute the id that LangGraph gives to a task that was sent, from what it is made of.
+    """Return the id that LangGraph gives to a task that was sent, computed from its parts.
 
-    Nothing if this version makes ids in another way: then no error is known to be that task's.
+    If this version computes ids in another way, no error is recognized as that task's.
     """
     hashed = getattr(_algo, "_xxhash_str", None)
     checkpoint = saved.checkpoint["id"].replace("-", "")

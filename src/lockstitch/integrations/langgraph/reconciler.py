@@ -1,9 +1,9 @@
-"""A checkpoint made valid, and equal to the conversation that an application holds.
+"""Make a checkpoint valid, and equal to the conversation that an application holds.
 
-One function for every way in which a run can end early: a cancelled task, an interrupt from the
-keyboard, a killed process, a stream nobody read to its end, in a chat or in a command. What is
-read and written is said by one generator of steps, ``Reconciler.steps``, which ``reconcile`` and
-``areconcile`` perform, and a guard does at the load of a run that brings something new.
+This is one function for all ways in which a run can end early: a cancelled task, Ctrl-C, a killed
+process, a stream that nobody read to its end. One generator of steps, ``Reconciler.steps``, says
+what to read and write. ``reconcile`` and ``areconcile`` perform these steps, and so does a guard
+when a run with new input loads its thread.
 """
 
 from __future__ import annotations
@@ -70,24 +70,26 @@ def reconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Make a thread's checkpoint valid by adding a new one after it, and return a report.
+    """Make a thread valid after an interrupted run, by a new checkpoint after the last.
 
-    ``messages`` is the conversation that the application holds, if the checkpoint should equal it;
-    the report's ``messages`` are what it should hold from now on. Results of tools that had
-    finished come from the pending writes. A thread that waits for a person is left alone, unless
-    ``force_cleanup`` closes the question. If nothing is wrong, nothing is written. Call it while no
-    run of the thread is active.
+    Return a report.
 
-    With a graph, what finished tasks wrote to other channels is applied by the graph's reducers,
-    and subgraphs that keep a history of their own are repaired, too. ``channel`` names the channel
-    of the conversation, if there are several.
+    ``messages`` is the conversation that the application holds, if the checkpoint is to equal it;
+    the report's ``messages`` are what the application should hold from now on. Results of tools
+    that had finished are taken from the pending writes. A thread that waits for a person is left
+    alone, unless ``force_cleanup`` closes the question. If nothing is wrong, nothing is written.
+    Call it while no run of the thread is active; repeating it, also after a crash, does no harm.
+
+    With a graph, its reducers apply what finished tasks wrote to other channels, and subgraphs that
+    keep their own history are repaired, too. ``channel`` names the channel of the conversation if
+    there are several. Raises ``UsageError`` if the graph has no checkpointer or no such channel.
     """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
     return run_reconciler(task, messages)
 
 
 def run_reconciler(task: Reconciler, messages: Sequence[Any] | None = None) -> Reconciled:
-    """Perform a reconciliation with the plain methods of its saver."""
+    """Perform a reconciliation with the synchronous methods of its saver."""
     return drive(task.steps(messages), lambda step: step.done(task.saver_for(step)))
 
 
@@ -98,7 +100,10 @@ async def areconcile(
     force_cleanup: bool = False,
     channel: str | None = None,
 ) -> Reconciled:
-    """Do what ``reconcile`` does, in an event loop; blocking savers run in a thread."""
+    """Do what :func:`reconcile` does, in an event loop.
+
+    Savers without async methods run in a thread.
+    """
     task = Reconciler(graph_or_saver, config, channel=channel, force=force_cleanup)
 
     async def done(step: SaverStep) -> Any:
@@ -113,7 +118,7 @@ async def areconcile(
 class Reconciler:
     """One thread and its checkpointer, with the graph if it was given.
 
-    A guard has ``loaded`` the head already, and stores what comes out of it with ``store``.
+    A guard passes the head in ``loaded``, and stores the outcome with ``store``.
     """
 
     def __init__(  # noqa: PLR0913 - by name
@@ -145,7 +150,7 @@ class Reconciler:
         self.graph = graph_or_saver
         if not all(hasattr(self.graph, name) for name in ("get_state", "update_state", "channels")):
             raise UsageError("reconcile takes a compiled graph or a checkpointer")
-        # The graph's own way to find it: it may narrow what is loaded.
+        # The graph's own way to find its checkpointer, which may restrict the classes to load.
         resolve = getattr(self.graph, "_resolve_checkpointer", None)
         found = saver or (self.graph.checkpointer if resolve is None else resolve(config))
         if not isinstance(found, BaseCheckpointSaver):
@@ -153,17 +158,17 @@ class Reconciler:
         self.saver = found
 
     def saver_for(self, step: SaverStep) -> BaseCheckpointSaver[Any]:
-        """Return the saver that performs a step best."""
+        """Return the saver that is best at performing a step."""
         return header_reader(self.saver) if step.looks else self.saver
 
     def steps(self, messages: Sequence[Any] | None) -> Steps[Reconciled]:
-        """Repair the namespace that was named, and then those of its subgraphs.
+        """Repair the namespace in the config, and then those of its subgraphs.
 
-        Subgraphs stay as they are where the graph waits for a person, or a checkpoint of the past
-        is named: they go on from there.
+        Subgraphs stay as they are if the graph waits for a person, or if the config names a past
+        checkpoint: they continue from there.
         """
         raw: object = messages
-        # A text is a sequence, too.
+        # A string is a sequence, too.
         is_list = isinstance(raw, Sequence) and not isinstance(raw, str | bytes)
         if raw is not None and not is_list:
             raise UsageError("messages must be the list of messages that the application holds")
@@ -180,9 +185,9 @@ class Reconciler:
         is_past = bool(self.config["configurable"].get("checkpoint_id"))
         if space or is_past or (report.waiting and not self.force):
             return report
-        # Subgraphs that keep a history of their own. A graph does not know those that its nodes
-        # call by themselves: they are found in the thread. Before every new message that is too
-        # much, where nothing is wrong above them.
+        # Subgraphs that keep their own history. The graph does not know those that its nodes call
+        # themselves, so they are searched in the thread. A guard skips that search before every new
+        # message as long as nothing is wrong above them.
         known = () if self.graph is None else _subgraphs(self.graph)
         names = {name for name, below in known if below.checkpointer is True}
         if self.graph is None or not self.force or report.changed or report.next:
@@ -196,7 +201,7 @@ class Reconciler:
         return report
 
     def _load(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
-        """Read a checkpoint, without what a guard has added to it where that asks."""
+        """Read a checkpoint; when a guard asks, without what the guard has added."""
         if self._loaded is not None:
             place = place_of(self._loaded.config)
             if place_of(config) in {place, place.at(None)}:
@@ -211,7 +216,7 @@ class Reconciler:
         is_past = bool(config["configurable"].get("checkpoint_id"))
         if saved is None:
             return None if messages is None else (yield from self._begin(config, messages))
-        # What an earlier call made of a checkpoint that is named is gone on from.
+        # Continue from what an earlier call made of the named checkpoint.
         while is_past and (child := successor(saved.checkpoint["id"])):
             found = yield from self._load(_address(config, saved, child))
             made: Any = found.metadata.get("lockstitch") if found else None
@@ -223,7 +228,7 @@ class Reconciler:
             return task
         if messages is not None:
             _check_channel(graph, task.main or MESSAGES)
-        # A run that goes on from a checkpoint of the past has its subgraphs begin anew.
+        # When a run continues from a past checkpoint, its subgraphs start over.
         if not is_past:
             yield from self._take_over_subgraphs(task, config, graph)
         self._apply(task, graph)
@@ -234,13 +239,13 @@ class Reconciler:
         return (yield from self._put(_address(config, saved), new))
 
     def _apply(self, task: CheckpointRepair, graph: Any) -> None:
-        """Have the graph itself apply what hangs on a checkpoint, where anything does."""
+        """Let the graph itself apply what is pending on a checkpoint, if anything is."""
         if graph is None or task.is_workflow or not pending_writes.is_busy(task.saved, task.delta):
             return
         task.apply(apply_pending(graph, task.saved, self.saver, task.delta, task.brought))
 
     def _begin(self, config: RunnableConfig, messages: Sequence[Any]) -> Steps[Reconciled]:
-        """Make the first checkpoint of a thread of which nothing was kept."""
+        """Make the first checkpoint of a thread of which nothing was stored."""
         channel = self.channel or MESSAGES
         _check_channel(self.graph, channel)
         nothing = cast("CheckpointMetadata", {"step": -2})
@@ -253,9 +258,9 @@ class Reconciler:
         return task.report if new is None else (yield from self._put(config, new))
 
     def _put(self, config: RunnableConfig, new: NewCheckpoint) -> Steps[Reconciled]:
-        """Store a checkpoint, without the run's id, which a saver would write into it.
+        """Store a checkpoint without the run's id, which a saver would write into it.
 
-        A run that finds a checkpoint of its own takes whatever it is given for a resume.
+        A run that finds a checkpoint with its own id treats any input as a resume.
         """
         parts: Any = {
             part: {name: one for name, one in config[part].items() if name != "run_id"}
@@ -270,11 +275,9 @@ class Reconciler:
     def _take_over_subgraphs(
         self, task: CheckpointRepair, config: RunnableConfig, graph: Any
     ) -> Steps[None]:
-        """Take what unfinished subgraphs of single calls have into the conversations above them.
+        """Merge what unfinished subgraphs of single calls have into the conversations above them.
 
-        Those that are at work below a checkpoint that waits for a person go on from there, and so
-        do all of them if one waits itself: above, that is known once its other tasks have ended,
-        and of a breakpoint never.
+        Subgraphs below a checkpoint that waits for a person are left alone, because they continue.
         """
         waits = bool(task.work.asking) and not self.force
         if task.is_workflow or waits or not pending_writes.triggers(task.stored):
@@ -323,7 +326,10 @@ class Reconciler:
         return [(node, name) for name, node in sorted(found.items())]
 
     def _initial_ids(self, child: CheckpointRepair) -> Steps[set[str | None]]:
-        """Return the ids of the messages that a subgraph began with; none if that is not there."""
+        """Return the ids of the messages that a subgraph began with.
+
+        None if they are not stored.
+        """
         found, seen = child.saved, 0
         while int(found.metadata.get("step", 0)) > 0 and seen < _FURTHEST:
             if found.parent_config is None:
@@ -337,9 +343,9 @@ class Reconciler:
         return {message.id for name in names for message in pending_writes.unwrap(values[name])}
 
     def _search_ancestors(self, task: CheckpointRepair) -> Steps[None]:
-        """Look beside the ancestors for results of calls that are open.
+        """Search beside the ancestors for results of open calls.
 
-        A message that came after the interrupt has left them there: it made a new checkpoint.
+        A message that came after an interrupt made a new checkpoint and left such results there.
         """
         calls, seen, above = task.open_calls(), {task.saved.checkpoint["id"]}, task.saved
         while calls and above.parent_config is not None and len(seen) < _FURTHEST:
@@ -353,7 +359,7 @@ class Reconciler:
     def _open(
         self, saved: CheckpointTuple, graph: Any, channel: str | None = None
     ) -> Steps[CheckpointRepair | Reconciled]:
-        """Read what channels that store only changes are computed from; or report what is lost."""
+        """Read the history of channels that store only changes; if it is lost, return a report."""
         wanted = pending_writes.wanted_histories(saved, self.channel)
         if graph is not None:
             stored = saved.checkpoint["channel_values"].keys()
@@ -402,7 +408,7 @@ def _at(config: RunnableConfig, space: str) -> RunnableConfig:
 def _address(
     config: RunnableConfig, saved: CheckpointTuple, checkpoint: str | None = None
 ) -> RunnableConfig:
-    """Address a checkpoint as LangGraph does: all that the caller configured, and its place."""
+    """Return a config for a checkpoint as LangGraph makes it: the caller's, with the place set."""
     place = {**config["configurable"], **saved.config["configurable"]}
     place |= {"checkpoint_id": checkpoint or saved.checkpoint["id"]}
     return cast("RunnableConfig", {**config, "configurable": place})

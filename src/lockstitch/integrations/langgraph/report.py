@@ -1,4 +1,4 @@
-"""The report on one checkpoint, and the counters of what a checkpointer did besides storing."""
+"""The report on one reconciled checkpoint, and counters of what a checkpointer has done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 
 
 class ReconciledChannel(Struct, kw_only=True):
-    """One channel of messages: its name, its present content, and counts of what was done."""
+    """One channel of messages: its name, its messages now, and counts of what was done."""
 
     name: str
     messages: list[BaseMessage] = field(default_factory=list)
@@ -40,24 +40,24 @@ class ReconciledChannel(Struct, kw_only=True):
 
 
 class Reconciled(Struct, kw_only=True):
-    """The report of a reconciliation of one namespace of a thread.
+    """The report on the reconciliation of one namespace of a thread.
 
-    ``messages`` is the conversation in the checkpoint now: what the application should hold.
+    ``messages`` is the conversation in the checkpoint now, which the application should hold.
     ``before`` and ``after`` are the configs of the checkpoint that was read and of the one to
     continue from; they are equal if nothing was ``changed``. ``waiting`` says that a person is
     being asked, and ``paused`` how: by an ``interrupt()`` or at a ``breakpoint``.
 
-    ``results`` counts real results taken from pending writes, ``errors`` recorded tool errors,
-    ``synthetic`` answers that say that the outcome is unknown, ``partial`` pieces of interrupted
-    replies, ``duplicates`` ids that were used twice, ``removed`` messages of the checkpoint that
-    the application did not have, and ``added`` the reverse. ``unapplied`` names channels for which
-    finished tasks wrote something that could not be applied without the graph.
+    ``results`` counts real results taken from pending writes, ``errors`` results that say how a
+    tool failed, ``synthetic`` results that say that nothing is known, ``partial`` pieces of
+    interrupted replies, ``duplicates`` ids that were used twice, and ``removed`` and ``added``
+    messages that only the checkpoint or only the application had. ``unapplied`` names channels for
+    which finished tasks wrote something that cannot be applied without the graph.
 
-    ``channel`` and ``messages`` are those of the main channel; ``channels`` has every channel of
-    messages in this namespace with its own counts; the report's counts are their sum. ``unread``
+    ``channel`` and ``messages`` are those of the main channel. ``channels`` has every channel of
+    messages in this namespace with its own counts; the report's counts are their sums. ``unread``
     names channels that seem to hold a conversation in a form that only the graph understands
-    (dicts, or messages among other things): they are left as they are. ``next`` names the nodes
-    that ``invoke(None)`` would run next; if there are none, send a new message.
+    (dicts, or messages among other things); they are left as they are. ``next`` names the nodes
+    that ``invoke(None)`` continues with; if there are none, the thread needs new input.
     """
 
     before: RunnableConfig | None = None
@@ -83,7 +83,7 @@ class Reconciled(Struct, kw_only=True):
 
     @property
     def waiting(self) -> bool:
-        """Whether a person is being asked, here or in a subgraph."""
+        """Whether a person is being asked here or in a subgraph, and the question was left open."""
         own = bool(self.paused) and not self.changed
         return own or any(below.waiting for below in self.subgraphs)
 
@@ -95,17 +95,17 @@ class Reconciled(Struct, kw_only=True):
 
     @property
     def namespace(self) -> str:
-        """The namespace of this report; empty for the graph itself."""
+        """The namespace that this report is about; empty for the graph itself."""
         configurable: dict[str, Any] = (self.after or {}).get("configurable", {})
         return str(configurable.get("checkpoint_ns") or "")
 
     @property
     def codes(self) -> list[str]:
-        """The codes of what was found, each once."""
+        """The codes of the findings, without repeats."""
         return sorted({finding.code for finding in self.findings})
 
     def __str__(self) -> str:
-        """Return it in one line, without any content."""
+        """Return the report in one line, without message content."""
         done = "changed" if self.changed else "unchanged"
         counts = [
             f"{name} {value}"
@@ -125,10 +125,10 @@ class Reconciled(Struct, kw_only=True):
 class Counters(Struct, frozen=True):
     """What one checkpointer has done in this process since it was created.
 
-    ``healed`` counts runs that found their thread broken and started from a healed one, ``codes``
-    the same by what was wrong (a run may have several), ``results`` the real results that were kept
-    for them. ``conflicts`` counts runs that were refused, or continued in a fork, because another
-    writer had the thread; ``retries`` counts silent retries.
+    ``healed`` counts runs that found their thread broken and began on a healed one, ``codes`` the
+    same by finding (a run may have several), and ``results`` the real results that were kept for
+    them. ``conflicts`` counts writes that were refused, or went to a fork, because another writer
+    had the thread. ``retries`` counts operations that were silently repeated.
     """
 
     healed: int = 0
@@ -139,7 +139,7 @@ class Counters(Struct, frozen=True):
 
 
 class CounterBook:
-    """Counts, for any number of threads."""
+    """Counts events; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -162,12 +162,12 @@ class CounterBook:
             self._counted["conflicts"] += 1
 
     def retry(self) -> None:
-        """Count a second try."""
+        """Count a repeated operation."""
         with self._lock:
             self._counted["retries"] += 1
 
     def counters(self) -> Counters:
-        """Return what was counted so far; it does not change any more."""
+        """Return the counts so far, as a value that does not change any more."""
         with self._lock:
             codes = MappingProxyType(dict(sorted(self._codes.items())))
             return Counters(codes=codes, **self._counted)

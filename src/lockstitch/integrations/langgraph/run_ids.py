@@ -1,24 +1,25 @@
-"""Which run calls a checkpointer, and what it builds on.
+"""Find out which run calls a checkpointer, and what that run builds on.
 
-LangGraph asks a checkpointer for a checkpoint and hands it others, but never says whose run that
-is, nor what the run was given. The graph knows: every way to run one goes through ``Pregel.stream``
-or ``Pregel.astream``, and every update by hand through ``bulk_update_state`` or its async twin.
-``announce`` wraps these four, once in a process. Whatever a run calls, from whatever thread or
-task it starts, finds its ``GraphRun`` in the context, since LangGraph copies the context into all
-of them: so it does not matter through which subclass or wrapper a checkpointer is called. There is
-one exception: what tasks write that ran in threads is handed over by a thread that has no context.
-Such a call is known by the ``Runtime`` in its config, an object that every run has of its own.
+LangGraph asks a checkpointer for a checkpoint and gives it new ones, but never says whose run that
+is, or what input the run was given. The graph knows: every run goes through ``Pregel.stream`` or
+``Pregel.astream``, and every manual update through ``bulk_update_state`` or its async twin.
+``announce`` wraps these four methods, once in a process. Whatever a run calls, from any thread or
+task that it starts, finds its ``GraphRun`` in the context, because LangGraph copies the context
+into all of them. So it does not matter through which subclass or wrapper a checkpointer is called.
+There is one exception: the writes of tasks that ran in threads are handed over by a thread without
+that context. Such a call is recognized by the ``Runtime`` in its config, an object that each run
+has of its own.
 
-Of each run a checkpointer remembers in a ``RunRegistry``, for every thread and namespace, which
-checkpoints the run was given as the newest, and which it has put. What is put on one of those must
-still find it the newest; what is put anywhere else (time travel, a replay, a copy, a fork) is a
-branch that somebody asked for.
+For every thread and namespace, a checkpointer remembers in a ``RunRegistry`` which checkpoints each
+run was given as the newest, and which it has put. When a checkpoint is put on one of those, that
+one must still be the newest. A checkpoint that is put anywhere else (time travel, a replay, a copy,
+a fork) is a branch that somebody asked for.
 
-Whoever calls without a run (a wrapper that changes threads and leaves the context behind, a
-subclass of ``Pregel`` with a ``stream`` of its own) is known again only by the place: the last one
-who has loaded or put it, and has not built on it yet. That is enough to find a second writer; it is
-not enough to know what a run brings, so that nothing is healed then, and
-``RunRegistry.note_input`` says so, once.
+A caller without a run (a wrapper that changes threads and loses the context, a subclass of
+``Pregel`` with its own ``stream``) is recognized only by the place: it is taken for the last one
+that has loaded or put that place and has not built on it yet. That is enough to detect a second
+writer. It is not enough to know the input of a run, so nothing is healed then, and
+``RunRegistry.note_input`` warns about that once.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ _MARK = "__lockstitch_announces__"
 _RESUMING = "__pregel_resuming"
 _RUNTIME = "__pregel_runtime"
 _LAST = "_last_v6_timestamp"
-# In the ticks of such an id, of 100 nanoseconds.
+# In the ticks of such an id, which are 100 nanoseconds long.
 _DAY = 24 * 3_600 * 10**7
 
 
 class GraphRun:
-    """One call of a graph, from its first step to its last; or one update of a state by hand.
+    """One call of a graph, from its first step to its last; or one manual update of a state.
 
     ``input`` is what the graph was given, None for an update.
     """
@@ -86,26 +87,27 @@ class GraphRun:
         self.name = f"{_process_prefix()}{uuid4().hex}"
         self.graph = graph
         self.input = argument
-        # What is to be done when the run has come to its end, however that is.
+        # What to do when the run has ended, in whatever way.
         self.ends: list[Callable[[], None]] = []
-        # What LangGraph puts in all configs of the run, once it is known.
+        # What LangGraph puts into all configs of the run, once it is known.
         self.runtime: Any = None
         above = _CURRENT.get()
-        # Not held: a task that is started by the run before it would hold all of them, for ever.
+        # A weak reference: a task started by the run before would otherwise keep all earlier runs
+        # alive.
         self._parent = None if above is None else ref(above)
-        # Where the thread is named, as LangGraph merges it.
+        # The config that names the thread, merged the way LangGraph does it.
         configs = (config, getattr(graph, "config", None), var_child_runnable_config.get())
         found = [{**(one or {}), **((one or {}).get("configurable") or {})} for one in configs]
         named = (conf for conf in found if conf.get("thread_id") is not None)
         self._conf: Mapping[str, Any] = next(named, found[0])
         self._run_id = ((config or {}).get("metadata") or {}).get("run_id")
         self.durability = durability or self._conf.get("__pregel_durability")
-        # Whether another checkpoint surely follows that of the input, before any node is run.
+        # Whether another checkpoint certainly follows the one with the input, before any node runs.
         self.takes_input_up = False
 
     @property
     def parent(self) -> GraphRun | None:
-        """The run whose node called the graph, as long as that goes on."""
+        """The run whose node called this graph, while that run is active."""
         return None if self._parent is None else self._parent()
 
     @property
@@ -115,20 +117,20 @@ class GraphRun:
         return None if found is None else str(found)
 
     def is_loading(self, config: Mapping[str, Any]) -> bool:
-        """Whether this config is that of the run's own load, and not of somebody who looks on.
+        """Whether the run itself loads with this config, and not somebody who only looks.
 
-        A subgraph's load is none that begins anything. A wrapper may have renamed the thread; then
-        the config still has what LangGraph gave the run.
+        A subgraph's load does not begin anything. A wrapper may have renamed the thread; the config
+        then still has what LangGraph gave the run.
         """
         conf = config.get("configurable") or {}
         is_own = str(conf.get("thread_id")) == self.thread or _RUNTIME in conf
         return is_own and not conf.get("checkpoint_ns")
 
     def brings_input(self, config: Mapping[str, Any], saved: CheckpointTuple) -> bool:
-        """Whether the run begins with something new to say, and does not go on with open tasks.
+        """Whether the run begins with new input and does not continue open tasks.
 
-        This is LangGraph's own distinction, which throws away whatever the last run left open. A
-        run that comes back under the id of the run that wrote the checkpoint goes on, too.
+        LangGraph makes the same distinction: with new input it throws away what the last run left
+        open. A run that has the id of the run which wrote the checkpoint continues as well.
         """
         conf = config.get("configurable") or {}
         if self.input is None or isinstance(self.input, Command) or conf.get(_RESUMING):
@@ -146,7 +148,7 @@ _PROCESS: list[Any] = [0, ""]
 
 
 def calling_run(config: Mapping[str, Any]) -> GraphRun | None:
-    """Return the run that calls with a config, None if nobody has announced one."""
+    """Return the run that calls with a config; None if no run was announced."""
     run = _CURRENT.get()
     runtime = (config.get("configurable") or {}).get(_RUNTIME)
     if runtime is None:
@@ -161,42 +163,43 @@ def calling_run(config: Mapping[str, Any]) -> GraphRun | None:
 
 
 def is_guarded() -> bool:
-    """Whether a guard calls, which has decided all that there is to decide."""
+    """Whether the caller is a guard, which has made all decisions itself."""
     return _CURRENT.get() is GUARD
 
 
 @contextmanager
 def announcing(run: GraphRun | None) -> Iterator[None]:
-    """Have everything that is called meanwhile called by a run, or by nobody."""
+    """Attribute all calls in the block to a run, or to none."""
     token = _CURRENT.set(run)
     try:
         yield
     finally:
-        # Thrown away in the middle of a step, a stream is closed in a context that never had it.
+        # A stream that is abandoned in the middle of a step is closed in a context that never had
+        # the run.
         with suppress(ValueError):
             _CURRENT.reset(token)
 
 
 def _process_prefix() -> str:
-    """Return what the names of all runs of this process begin with; a fork is another process."""
+    """Return the prefix of the names of all runs in this process; a forked child has its own."""
     if _PROCESS[0] != os.getpid():
         _PROCESS[:] = [os.getpid(), uuid4().hex[:12]]
     return str(_PROCESS[1])
 
 
 def is_here(name: str) -> bool:
-    """Whether a run is, or was, one of this process."""
+    """Whether a run is or was one of this process."""
     return name.startswith(_process_prefix())
 
 
 def is_running(name: str) -> bool:
-    """Whether a run of this process has not come to its end."""
+    """Whether a run of this process has not ended yet."""
     return name in _RUNNING
 
 
 @contextmanager
 def _under_way(run: GraphRun) -> Iterator[GraphRun]:
-    """Have a run count as under way meanwhile."""
+    """Count a run as active during the block."""
     _RUNNING.add(run.name)
     try:
         yield run
@@ -207,9 +210,9 @@ def _under_way(run: GraphRun) -> Iterator[GraphRun]:
 
 
 def announce() -> None:
-    """Have LangGraph's graphs announce their runs from now on; may be called again and again.
+    """Make LangGraph's graphs announce their runs from now on; may be called repeatedly.
 
-    Another package may wrap the same methods before or after.
+    Other packages may wrap the same methods, before or after.
     """
     with _INSTALLING:
         for name, wrap in _WRAPPERS.items():
@@ -229,7 +232,8 @@ def _wrap_stream(real: Callable[..., Generator[Any, Any, Any]]) -> Callable[...,
         with _under_way(_begin_run(self, *args, **options)) as run:
             while True:
                 try:
-                    # Not around the yield: whoever reads the stream is not the run.
+                    # Not around the yield, because the code that reads the stream is not part of
+                    # the run.
                     with announcing(run):
                         chunk = step()
                 except StopIteration as end:
@@ -301,11 +305,11 @@ _WRAPPERS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 
 
 def _begin_run(graph: Any, input: Any, config: Any = None, **options: Any) -> GraphRun:  # noqa: A002
-    """Return the run of a call of ``stream``, whose parameters these are."""
+    """Return the run for a call of ``stream`` with these parameters."""
     is_late = options.get("checkpoint_during") is False
     run = GraphRun(graph, input, config, "exit" if is_late else options.get("durability"))
-    # A graph of states has a node of its own for that, and stores it like any step, unless it is
-    # asked to stop in front of it.
+    # A graph with a state has a node for that, and stores it like any step, unless it is asked to
+    # stop before that node.
     stops: Any = options.get("interrupt_before") or getattr(graph, "interrupt_before_nodes", ())
     may_stop = START in stops or options.get("control") is not None
     has_node = START in getattr(graph, "nodes", ())
@@ -313,17 +317,18 @@ def _begin_run(graph: Any, input: Any, config: Any = None, **options: Any) -> Gr
     return run
 
 
-# Who calls a checkpointer on behalf of a guard, which has decided all that there is to decide.
+# The run that calls a checkpointer on behalf of a guard, which has made all decisions itself.
 GUARD = GraphRun()
 
 
 def follow(checkpoint: str) -> None:
-    """Make every id that this process takes from now on sort behind a checkpoint's.
+    """Make every id that this process creates from now on greater than a checkpoint's.
 
     LangGraph takes the greatest id for the newest. A machine whose clock is behind that of the
-    one before it would write a turn that nobody finds. An id of more than a day ahead is no
-    clock's, and is not followed: it would spread to every thread. A version of LangGraph that
-    keeps its last id elsewhere is left alone: such a machine gets a Conflict then.
+    machine before it would write a turn that nobody finds. An id that is more than a day ahead does
+    not come from a clock and is ignored, since it would spread to every thread. If a version of
+    LangGraph keeps its last id elsewhere, nothing is changed; such a machine then gets a
+    ``Conflict``.
     """
     ticks = ticks_of(checkpoint)
     last = getattr(ids, _LAST, 0) or 0
@@ -341,12 +346,12 @@ _PLACE = frozenset({"thread_id", "checkpoint_ns", "checkpoint_id", "checkpoint_m
 
 @dataclass(frozen=True, slots=True)
 class ThreadPlace:
-    """A checkpoint, or with no id the beginning of a thread, in one namespace."""
+    """A checkpoint in one namespace of a thread; without an id, the beginning of the thread."""
 
     thread: str
     namespace: str
     checkpoint: str | None
-    # What else a saver may need to find the thread: whatever the application put in the config.
+    # The rest of the application's config, which a saver may need in order to find the thread.
     more: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def at(self, checkpoint: str | None) -> ThreadPlace:
@@ -355,12 +360,12 @@ class ThreadPlace:
 
     @property
     def within(self) -> str:
-        """What a message says of the namespace, behind the name of the thread."""
+        """The namespace as it follows the name of the thread in an error text."""
         return f" ({self.namespace})" if self.namespace else ""
 
     @property
     def config(self) -> RunnableConfig:
-        """The config that names this place, or, without an id, asks for the newest checkpoint."""
+        """The config that names this place or, without an id, asks for the newest checkpoint."""
         conf = {**self.more, "thread_id": self.thread, "checkpoint_ns": self.namespace}
         if self.checkpoint:
             conf["checkpoint_id"] = self.checkpoint
@@ -368,7 +373,7 @@ class ThreadPlace:
 
 
 def place_of(config: RunnableConfig) -> ThreadPlace:
-    """Return the place that a config names: what is loaded, or the parent of what is put."""
+    """Return the place that a config names: the checkpoint to load, or the parent of one to put."""
     conf: Mapping[str, Any] = config["configurable"]
     thread, namespace = str(conf["thread_id"]), conf.get("checkpoint_ns") or ""
     more = {key: conf[key] for key in conf if key not in _PLACE and not key.startswith("__")}
@@ -376,7 +381,7 @@ def place_of(config: RunnableConfig) -> ThreadPlace:
 
 
 class Overtaken(Conflict):
-    """Another writer was quicker than a run; ``kept`` says what became of the run's turn."""
+    """Another writer was faster than a run; ``kept`` says what became of the run's turn."""
 
     def __init__(
         self, what: str = "", kept: str = "nothing", checkpoint: str | None = None
@@ -387,7 +392,7 @@ class Overtaken(Conflict):
         self.checkpoint = checkpoint
 
     def __str__(self) -> str:
-        """Return what happened, what became of the turn, and what to do."""
+        """Return what happened, what became of the turn, and what to do next."""
         if self.kept == "part":
             return (
                 f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in "
@@ -407,28 +412,28 @@ class RunProgress:
     """How far one run has come in one namespace of a thread."""
 
     name: str
-    # Whether LangGraph has announced the run, so that it is known what it was given.
+    # Whether LangGraph has announced the run, so that its input is known.
     is_announced: bool = False
     # The checkpoints that it was given as the newest; None for a thread that had none.
     heads: set[str | None] = field(default_factory=set)
     # The checkpoints that it has put or claimed.
     owned: set[ThreadPlace] = field(default_factory=set)
-    # The checkpoints that it has put another one on.
+    # The checkpoints on which it has put another one.
     built: set[ThreadPlace] = field(default_factory=set)
     # The last checkpoint of its turn that is in the history.
     stored: str | None = None
 
     def describe(self, error: Conflict) -> Conflict:
-        """Return a conflict of this run that says what the thread has of its turn."""
+        """Return an error of this run, extended by what the thread has of its turn."""
         if self.stored is None or not isinstance(error, Overtaken):
             return error
         return Overtaken(error.what, "part", self.stored)
 
     def learn(self, run: GraphRun) -> None:
-        """Take note of what the run that was announced says of itself."""
+        """Record what an announced run says about itself."""
 
     def is_branch(self, place: ThreadPlace) -> bool:
-        """Whether building on a place begins a branch, which somebody has asked for."""
+        """Whether building on a place begins a branch that somebody asked for."""
         return place not in self.owned and place.checkpoint not in self.heads
 
 
@@ -437,10 +442,11 @@ T = TypeVar("T")
 
 
 class RunRegistry(Generic[P]):
-    """What the runs of this process were given, and what they have put; safe between threads.
+    """What the runs of this process were given and what they have put; threads may share it.
 
-    Every load, every look into the history and every checkpoint that was put is noted, and
-    ``find_writer`` says who puts. What was forgotten, or never loaded here, belongs to nobody.
+    It records every load, every look into the history and every checkpoint that was put, and
+    ``find_writer`` says who puts one. A place that was forgotten, or never loaded here, belongs to
+    no run.
     """
 
     def __init__(self, make: Callable[[str], P], limit: int = LIMIT) -> None:
@@ -450,12 +456,12 @@ class RunRegistry(Generic[P]):
         self._runs: WeakKeyDictionary[GraphRun, dict[tuple[str, str], P]] = WeakKeyDictionary()
         self._begun: WeakSet[GraphRun] = WeakSet()
         self._writes: OrderedDict[ThreadPlace, P] = OrderedDict()
-        # Who has loaded or put a checkpoint, the last of them last.
+        # The runs that have loaded or put a checkpoint, in that order.
         self._recent: OrderedDict[ThreadPlace, list[P]] = OrderedDict()
         self._has_warned = False
 
     def begins(self, config: RunnableConfig) -> GraphRun | None:
-        """Return the run that loads what it begins with; None for whoever looks on, or goes on."""
+        """Return the run for which this load is its beginning; None for all other loads."""
         run = calling_run(config)
         if run is None or not run.is_loading(config):
             return None
@@ -466,7 +472,7 @@ class RunRegistry(Generic[P]):
             return run
 
     def note_load(self, config: RunnableConfig, place: ThreadPlace, *, is_head: bool) -> P:
-        """Take note of a load: of a checkpoint, or of a thread that has none."""
+        """Record that a checkpoint was loaded, or a thread that has none."""
         run = calling_run(config)
         progress = self.of(run, place) if run else self._make(uuid4().hex)
         if run is not None and (run.input is None or place.namespace or run.is_loading(config)):
@@ -477,16 +483,16 @@ class RunRegistry(Generic[P]):
         return progress
 
     def note_look(self, config: RunnableConfig) -> None:
-        """Take note of a look into the history, from which a replay may take what it begins at."""
+        """Record a look into the history, after which a replay may begin anywhere in it."""
         if run := calling_run(config):
             self.of(run, place_of(config))
 
     def note_put(
         self, progress: P, place: ThreadPlace, parent: ThreadPlace, *, counts: bool = True
     ) -> None:
-        """Remember that somebody has put the checkpoint at a place, on another one.
+        """Record that a run has put the checkpoint at a place, on another one.
 
-        Without ``counts``, it is not known yet whether that is a part of the history.
+        Without ``counts`` it is not known yet whether that is a part of the history.
         """
         progress.owned.add(place)
         progress.built.add(parent)
@@ -496,7 +502,7 @@ class RunRegistry(Generic[P]):
         self._note(place, progress)
 
     def find_writer(self, config: RunnableConfig, *, is_put: bool = False) -> P | None:
-        """Return who puts or writes somewhere; None if whoever does never loaded anything here."""
+        """Return the run that puts or writes at a place; None if it never loaded anything here."""
         run, place = calling_run(config), place_of(config)
         with self._lock:
             known = self._runs.get(run) if run is not None else None
@@ -506,7 +512,7 @@ class RunRegistry(Generic[P]):
             return found
         if not is_put:
             return recent[-1]
-        # A run builds once on a checkpoint: whoever comes after it is another one.
+        # A run builds on a checkpoint once, so the next caller is another run.
         free = [one for one in recent if place not in one.built]
         if free:
             return free[-1]
@@ -515,19 +521,19 @@ class RunRegistry(Generic[P]):
         return another
 
     def is_known(self, place: ThreadPlace) -> bool:
-        """Whether somebody of this process has loaded or put a checkpoint."""
+        """Whether this process has loaded or put a checkpoint."""
         with self._lock:
             return place in self._recent
 
     def writer(self, place: ThreadPlace) -> P | None:
-        """Return who has put a checkpoint, if it was somebody of this process."""
+        """Return the run of this process that has put a checkpoint, if there is one."""
         with self._lock:
             return self._writes.get(place)
 
     def note_input(
         self, progress: P | None, place: ThreadPlace, metadata: Mapping[str, Any]
     ) -> None:
-        """Warn once, and loudly, that a run brings something new which nobody has announced."""
+        """Warn once if a run has new input but was never announced."""
         is_input = metadata.get("source") == "input" and not place.namespace
         if not is_input or progress is None or progress.is_announced or self._has_warned:
             return
@@ -543,7 +549,7 @@ class RunRegistry(Generic[P]):
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def of(self, run: GraphRun, place: ThreadPlace) -> P:
-        """Return how far a run has come in the thread and namespace of a place."""
+        """Return the progress of a run in the thread and namespace of a place."""
         with self._lock:
             known = self._runs.setdefault(run, {})
             key = (place.thread, place.namespace)
@@ -559,7 +565,7 @@ class RunRegistry(Generic[P]):
 
 
 def remember(kept: OrderedDict[ThreadPlace, T], place: ThreadPlace, value: T, limit: int) -> None:
-    """Keep a value for a place, and no more of them than a number, the latest."""
+    """Store a value for a place, and forget the oldest values beyond a limit."""
     kept[place] = value
     kept.move_to_end(place)
     while len(kept) > limit:

@@ -1,11 +1,12 @@
-"""What is asked of a saver, one step at a time, so that one decision serves both its faces.
+"""The calls of a saver as steps, so that sync and async code share each decision.
 
-A decision is a generator that yields steps and is sent their results. ``perform`` carries them out
-with a saver's plain methods, ``aperform`` with its async ones.
+A decision is a generator that yields steps and is sent their results. ``perform`` executes them
+with a saver's synchronous methods, ``aperform`` with its async ones.
 
-Most checkpoints are only looked at: who put this one on what, and who has claimed it. Most of the
-time of a read goes into making messages, so LangGraph's own savers are looked at through a shallow
-copy of them (they make one themselves to narrow what is loaded) with a serializer that makes none.
+Of most checkpoints only the header is needed: who put it on what, and who has claimed it. Most of
+the time of a read is spent on making messages. So LangGraph's own savers are read through a shallow
+copy of them (they make one themselves in order to restrict what is loaded) with a serializer that
+makes no messages.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ Saver = BaseCheckpointSaver[Any]
 _LANGGRAPH = "langgraph.checkpoint."
 _OUTLINES: Decoder[Any] = Decoder(ext_hook=lambda _, __: None)
 _MAPS = Decoder(dict[str, Any], ext_hook=lambda _, __: None)
-# In bytes; what a guard itself writes is smaller, and all that it reads the values of.
+# In bytes. What a guard writes itself, and reads the values of, is smaller.
 _SMALL = 500
 
 
 class SaverStep:
-    """One call of a saver; ``looks`` if the values of what is read do not matter.
+    """One call of a saver; ``looks`` says that only headers are needed.
 
-    Without an async method of its own, a saver's plain one is called in a thread.
+    If the saver has no async method of its own, its synchronous one is called in a thread.
     """
 
     __slots__ = ()
     looks: ClassVar[bool] = False
 
     def done(self, saver: Saver) -> Any:
-        """Call the saver and return what it gives."""
+        """Call the saver and return its result."""
         raise NotImplementedError
 
     async def adone(self, saver: Saver) -> Any:
@@ -69,7 +70,7 @@ class SaverStep:
 
 @dataclass(frozen=True, slots=True)
 class ReadCheckpoint(SaverStep):
-    """Read the checkpoint that a config names, or the newest."""
+    """Read the checkpoint that a config names, or the newest one."""
 
     config: RunnableConfig
 
@@ -82,14 +83,14 @@ class ReadCheckpoint(SaverStep):
 
 @dataclass(frozen=True, slots=True)
 class ReadHeader(ReadCheckpoint):
-    """Read who put a checkpoint on what, and what is written on it, but not its values."""
+    """Read who put a checkpoint on what, and the writes on it, but not its values."""
 
     looks: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
 class ListHeaders(SaverStep):
-    """Look at some checkpoints, the newest first, of a namespace or of all; from one on, if any."""
+    """List some headers, newest first, of one namespace or of all, or those before a checkpoint."""
 
     looks: ClassVar[bool] = True
 
@@ -129,7 +130,7 @@ class PutWrites(SaverStep):
     config: RunnableConfig
     writes: Sequence[tuple[str, Any]]
     task: str
-    # Nothing for a saver that is older than paths.
+    # Left out for a saver from before paths existed.
     path: tuple[str, ...] = ()
 
     def done(self, saver: Saver) -> None:
@@ -141,7 +142,7 @@ class PutWrites(SaverStep):
 
 @dataclass(frozen=True, slots=True)
 class ReadDeltas(SaverStep):
-    """Read what channels that store only changes have along the ancestors of a checkpoint."""
+    """Read what channels that store only changes have in the ancestors of a checkpoint."""
 
     config: RunnableConfig
     channels: Sequence[str]
@@ -170,13 +171,14 @@ Steps = Generator[SaverStep, Any, T]
 
 
 def perform(saver: Saver, steps: Steps[T], headers: Saver | None = None) -> T:
-    """Return what a decision comes to with a saver's plain methods.
+    """Return the outcome of a decision, using a saver's synchronous methods.
 
-    ``headers`` is a saver that is quicker at looking, for what a guard decides.
+    ``headers`` is a saver that reads headers faster, for the decisions of a guard.
     """
 
     def done(step: SaverStep) -> Any:
-        # With two referees nobody could build beside what lost.
+        # If the saver behind a guard decided as well, nobody could build beside a checkpoint that
+        # lost.
         with announcing(GUARD):
             return step.done(headers if step.looks and headers else saver)
 
@@ -184,7 +186,7 @@ def perform(saver: Saver, steps: Steps[T], headers: Saver | None = None) -> T:
 
 
 async def aperform(saver: Saver, steps: Steps[T], headers: Saver | None = None) -> T:
-    """Return what a decision comes to with a saver's async methods."""
+    """Return the outcome of a decision, using a saver's async methods."""
 
     async def done(step: SaverStep) -> Any:
         with announcing(GUARD):
@@ -194,7 +196,7 @@ async def aperform(saver: Saver, steps: Steps[T], headers: Saver | None = None) 
 
 
 class _CheckpointHeader(Struct):
-    """What a saver needs of a checkpoint to make a tuple of it."""
+    """The parts of a checkpoint that a saver needs in order to make a tuple."""
 
     v: int
     id: str
@@ -208,7 +210,7 @@ _CHECKPOINTS = Decoder(_CheckpointHeader)
 
 
 class HeaderSerializer:
-    """A serializer that reads the outlines of a value: what is no plain data is None."""
+    """A serializer that reads only the outline of a value: anything but plain data becomes None."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self._serde = serde
@@ -218,12 +220,12 @@ class HeaderSerializer:
         return self._serde.dumps_typed(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Read the outlines, or all of it, if it is not written in the usual way."""
+        """Read the outline, or all of a value that is not written in the usual form."""
         kind, body = data
         if kind != "msgpack":
             return self._serde.loads_typed(data)
         if len(body) > _SMALL:
-            # A checkpoint with all its values in it, one of those, or the metadata.
+            # A checkpoint with all its values, one of the values, or the metadata.
             with suppress(ValidationError, DecodeError):
                 return {**asdict(_CHECKPOINTS.decode(body)), "channel_values": {}}
             with suppress(ValidationError, DecodeError, TypeError):
@@ -235,7 +237,7 @@ class HeaderSerializer:
 
 
 def header_reader(saver: Saver) -> Saver:
-    """Return a saver that reads the same checkpoints without their values, or the saver itself."""
+    """Return a saver that reads the same checkpoints without values, or else the saver itself."""
     serde = saver.serde
     found: SerializerProtocol
     if type(serde) is JsonPlusSerializer:

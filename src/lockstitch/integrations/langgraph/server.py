@@ -1,8 +1,9 @@
-"""The checkpointer of a LangGraph Server, by one line in its ``langgraph.json``.
+"""The checkpointer of a LangGraph Server, configured by one line in its ``langgraph.json``.
 
-``"checkpointer": {"path": "lockstitch.integrations.langgraph.server.checkpointer"}`` has the server
-keep its threads in the store that ``LOCKSTITCH_STORE`` names. The server calls this function once
-in every thread that runs an event loop, enters what it gives, and leaves it when it stops.
+``"checkpointer": {"path": "lockstitch.integrations.langgraph.server.checkpointer"}`` makes the
+server keep its threads in the store that ``LOCKSTITCH_STORE`` names. The server calls this function
+once in every thread that runs an event loop, enters the context manager that it returns, and leaves
+it when it stops.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ async def checkpointer() -> AsyncIterator[Saver]:
             f"the environment names no store for the checkpoints: set {STORE} to an address such "
             "as postgresql://host/database or sqlite:////absolute/path/agent.db"
         )
-    # Opening and closing take a moment, in which the server's loop has other work.
+    # Opening and closing take a moment that must not block the server's loop.
     saver = await asyncio.to_thread(Saver, url)
     try:
         yield saver

@@ -1,6 +1,6 @@
 """``--record URL``: every conversation that goes through the proxy becomes a session in a store.
 
-Everything that waits is done beside the proxy's event loop.
+Everything that may wait runs outside the proxy's event loop.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ from lockstitch.stores.base import Backend
 from lockstitch.stores.leases import now
 from lockstitch.stores.opening import open_given
 
-# The note that holds what came and is no reply.
+# The name of a note that holds a response which is not a reply.
 UNREAD = "reply"
 _REFUSED = 400
 
 
 class ReceivedReply(Struct, frozen=True):
-    """A reply, or a note of what came instead; ``messages`` are those that a client hands back."""
+    """A reply, or a note of what came instead; ``messages`` are what a client will send back."""
 
     event: Replied | Partial | Noted
     messages: list[Any]
@@ -91,7 +91,7 @@ class ReceivedReply(Struct, frozen=True):
 def read_reply(
     dialect: str, data: bytes, status: int, model: str, *, complete: bool
 ) -> ReceivedReply:
-    """Return what came as the fact to keep; of a refusal only that it was one is kept."""
+    """Return a response as the event to keep; of a refusal only the fact that it was one."""
     if status >= _REFUSED:
         return ReceivedReply(Noted(name=UNREAD, label=f"status {status}"), [])
     events = list(exchange_of(dialect).events_in(data))
@@ -134,7 +134,7 @@ def _text(value: Any, key: str) -> str:
 
 
 TAG = "proxy"
-# Values from here on are kept once for all sessions: instructions and tools repeat.
+# From this size on, values are stored once for all sessions, because instructions and tools repeat.
 _SHARED = 1024
 _LONGEST_TITLE = 60
 _LONGEST_NAME = 200
@@ -142,7 +142,7 @@ _LAST_CALLS = 256
 
 
 class KeptRequest(Struct, frozen=True):
-    """Where a request was kept: its reply belongs behind a record of a session."""
+    """Where a request was stored; its reply follows that record of the session."""
 
     session: str
     seq: int
@@ -153,7 +153,7 @@ class KeptRequest(Struct, frozen=True):
 
 
 def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> KeptRequest:
-    """Keep a request in which no messages can be read, as the text that it is."""
+    """Store a request without readable messages, as a text."""
     text = text_payload(body.decode("utf-8", "replace"))
     described = _describe("", (TAG,), {"dialect": dialect, "client": client})
     entries = [_entry(described), _share(Noted(name=FIELD, label="unread", payload=text))]
@@ -168,7 +168,7 @@ def keep_unread(keeper: Keeper, body: bytes, dialect: str, client: str = "") -> 
 
 
 class _RequestRecording:
-    """One request on its way into the store; of one that is there already nothing is written."""
+    """Stores one request, without repeating what is stored already."""
 
     def __init__(self, keeper: Keeper, asking: ParsedRequest, client: str) -> None:
         self.keeper = keeper
@@ -176,7 +176,7 @@ class _RequestRecording:
         self.client = client
         self.instructions = digest_of_instructions(asking.instructions)
         links = (linked.links for linked in asking.linked)
-        # the end of the response that the provider goes on from, if that is known
+        # the end of the response that the provider continues from, if it is known
         self.base: tuple[SessionBranch, bytes] | None = None
         if asking.previous:
             response = digest_of_response(asking.previous)
@@ -207,7 +207,7 @@ class _RequestRecording:
                     return kept
 
     def _decide(self) -> SessionPlacement:
-        """Decide by the messages; those that only the provider has are known by its response."""
+        """Decide by the messages, or by a response's id if only the provider has the messages."""
         chain, replies = self.chain, self.asking.replies
         if self.base is None:
             return self.keeper.decide(chain, self.instructions, replies)
@@ -216,7 +216,7 @@ class _RequestRecording:
         return structs.replace(found, matched=max(found.matched - 1, 0))
 
     def _write(self, decision: SessionPlacement, *, apart: bool) -> KeptRequest | None:
-        """Write what is new; None if the session that was to hold it is gone."""
+        """Write what is new; return None if the session meant to hold it is gone."""
         branch, step = decision.branch, decision.step
         if branch is None:
             return self._add(SessionBranch(new_session_name()), decision)
@@ -252,7 +252,7 @@ class _RequestRecording:
         if self.instructions != branch.instructions_at(seq):
             instructions = self.asking.instructions
             if branch.instructions_at(seq):
-                # an empty text takes back what is gone
+                # an empty text removes instructions that are gone
                 by_role = {event.role: event for event in instructions}
                 empty = text_payload("")
                 instructions = [
@@ -275,12 +275,15 @@ class _RequestRecording:
             return _describe(_title(self.asking), tags, {**names, "client": self.client})
         if step is Relation.CONTINUES and tags <= set(had.tags):
             return None
-        # what only the provider has of a conversation has its tags from before
+        # the part that only the provider has got its tags earlier
         kept = had.tags if step is Relation.CONTINUES or self.base else ()
         return structs.replace(branch.about or Described(), tags=_tags({*tags, *kept}))
 
     def _mark_facts(self, facts: Sequence[NewFact], branch: SessionBranch) -> list[JournalEntry]:
-        """Write facts; the last of each message carries where the chain is then."""
+        """Return entries for facts.
+
+        The last one of each message has the state of the chain in its key.
+        """
         entries: list[JournalEntry] = []
         chain, seen = self.chain, set(branch.nodes)
         for fact in facts:
@@ -293,7 +296,7 @@ class _RequestRecording:
 
 
 class _ReplyRecording:
-    """One reply on its way into the store; tried again, it finds what it wrote before."""
+    """Stores one reply; a repeated attempt finds what the first one wrote."""
 
     def __init__(self, keeper: Keeper, kept: KeptRequest, came: ReceivedReply) -> None:
         self.keeper = keeper
@@ -310,7 +313,7 @@ class _ReplyRecording:
         # a whole reply without calls ends the turn
         is_end = isinstance(came.event, Replied) and not came.event.calls
         *first, last = [came.event, Ended()] if is_end else [came.event]
-        # a reply that says nothing is nowhere in the chain, so nothing can be recognized by it
+        # a reply without content is not in the chain, so nothing can be recognized by it
         is_said = self.chain.length > kept.chain.length
         key = node_key(self.chain.last, self.chain.length, self.response) if is_said else ""
         self.facts = [*map(_entry, first), _entry(last, key)]
@@ -355,7 +358,7 @@ class _ReplyRecording:
         return fork.name
 
     def _description(self, branch: SessionBranch, *, is_fork: bool) -> list[JournalEntry]:
-        """Return what the session is found by; nothing where that is known already."""
+        """Return what the session is found by; empty if that is stored already."""
         event = branch.about or Described()
         tags = set(event.tags) | set(map(tag_of, self.chain.marks.values()))
         if self.response:
@@ -383,7 +386,7 @@ def _tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def _title(asking: ParsedRequest) -> str:
-    """Return the first words of the first message that a user wrote."""
+    """Return the first words of the user's first message."""
     view = new_dialect(asking.dialect)
     for at, linked in enumerate(asking.linked):
         if linked.role != USER:
@@ -398,7 +401,7 @@ def _title(asking: ParsedRequest) -> str:
 
 
 def _fields(beside: dict[str, bytes], had: dict[str, str]) -> list[JournalEntry]:
-    """Write the fields of a request that are not what they were."""
+    """Return entries for the fields of a request that have changed."""
     events = [
         Noted(name=FIELD, label=label, payload=Raw(value))
         for label, value in beside.items()
@@ -415,7 +418,7 @@ def _entry(event: Event, key: str = "") -> JournalEntry:
 
 
 def _share(event: Event, key: str = "") -> JournalEntry:
-    """Write an event whose value many sessions have: that is kept once."""
+    """Return an entry for an event whose value many sessions have, so that it is stored once."""
     value = bytes(event.payload)
     if len(value) < _SHARED:
         return _entry(event, key)
@@ -424,18 +427,18 @@ def _share(event: Event, key: str = "") -> JournalEntry:
 
 
 def new_session_name() -> str:
-    """Make a session's name, which sorts by the time of day."""
+    """Return a name for a session; names sort by the time of day."""
     return time.strftime("proxy-%Y-%m-%d-%H%M%S-", time.gmtime()) + new_name()[:6]
 
 
 T = TypeVar("T")
-# So many requests and replies are written together.
+# How many requests and replies are written together.
 _THREADS = 16
 _STORES = ("sqlite", "postgresql", "postgres")
 
 
 def open_recorder(url: str) -> StoreRecorder:
-    """Open the store in which conversations are kept; raise ``UsageError`` for what is none."""
+    """Open the store for conversations; raise ``UsageError`` if it is not valid."""
     scheme = url.partition(":")[0]
     if scheme not in _STORES:
         raise UsageError(
@@ -457,11 +460,11 @@ class StoreRecorder:
     async def begin(
         self, dialect: str, body: bytes, *, streamed: bool, model: str = "", client: str = ""
     ) -> StoreExchange:
-        """Keep a request durably, as the client sent it, and return where its reply belongs.
+        """Store a request durably, as the client sent it; return an object for its reply.
 
-        The proxy calls it before the first byte of the reply goes to the client; where the
-        request is there already, nothing is written. ``model`` is for APIs whose address names
-        it, and ``client`` is what the client says that it is.
+        The proxy calls this before the first byte of the reply goes to the client. A request that
+        is there already is not written again. ``model`` is for APIs whose address names it;
+        ``client`` is what the client calls itself.
         """
         name = profile_named(dialect).dialect
         kept = await self._beside(lambda: self._keep(name, body, model, client))
@@ -476,7 +479,7 @@ class StoreRecorder:
         return keeper.patiently(lambda: _RequestRecording(keeper, asking, client).record())
 
     async def commit(self, kept: KeptRequest, data: bytes, status: int, *, complete: bool) -> str:
-        """Keep a reply durably; return the name of its session."""
+        """Store a reply durably; return the name of its session."""
 
         def work() -> str:
             came = read_reply(kept.dialect, data, status, kept.model, complete=complete)
@@ -485,18 +488,18 @@ class StoreRecorder:
         return await self._beside(work)
 
     async def close(self) -> None:
-        """Write what is left and release the store."""
+        """Write what is pending, and close the store."""
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self._backend.close)
 
     async def _beside(self, work: Callable[[], T]) -> T:
-        """Do what may wait; who is cancelled meanwhile leaves it to come to its end."""
+        """Do work that may wait in a thread; if the task is cancelled, the work still completes."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._threads, work))
 
 
 class StoreExchange:
-    """One request and the reply to it, while it goes through the proxy."""
+    """One request and its reply, while they go through the proxy."""
 
     def __init__(self, recorder: StoreRecorder, kept: KeptRequest) -> None:
         self.kept = kept
@@ -505,14 +508,14 @@ class StoreExchange:
         self._chunks: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
-        """Take a chunk of the reply's body, decoded, in the order in which it arrives."""
+        """Take a chunk of the reply's decoded body, in the order of arrival."""
         self._chunks.append(chunk)
 
     async def commit(self, status: int, *, complete: bool) -> None:
-        """Keep the reply durably: when this returns, it survives a crash.
+        """Store the reply durably: when this returns, it survives a crash.
 
-        The proxy calls it once, before the last bytes of the reply go to the client. ``complete``
-        is false when the provider or the client went away in the middle; what arrived is kept.
+        The proxy calls this once, before the last bytes of the reply go to the client. ``complete``
+        is false if the provider or the client disconnected; what arrived is stored.
         """
         data = b"".join(self._chunks)
         self._chunks = []

@@ -1,4 +1,4 @@
-"""A request's body as a recorder reads it, and its new messages as the facts of a journal."""
+"""Read a request's body for recording, and turn its new messages into events of a journal."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ _ENCODE = msgspec.json.Encoder(order="sorted").encode
 _DECODE = msgspec.json.Decoder().decode
 _WRAPPED = re.compile(r"\s*<([\w-]+)>.*</\1>\s*", re.DOTALL)
 _REMINDER = re.compile(r"\s*<system-reminder>.*</system-reminder>\s*", re.DOTALL)
-# A header that Claude Code hands on inside its instructions, other in every request.
+# A header that Claude Code adds to its instructions, which differs in every request.
 _VARYING = re.compile(r"x-anthropic-billing-header:[^\n]*\n?")
-# Fields that name a part and do not say what it says.
+# Fields that identify a part without being part of its content.
 _NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "status"})
-# What says how a request is to be cached: a field of a block, and a block of its own.
+# Cache markers: a field of a block, and a block of its own.
 _MARKER, _MARKERS = "cache_control", ("cachePoint",)
-# So many messages are known by their bytes, whose links need not be made again.
+# How many messages are recognized by their bytes, so that their links need not be computed again.
 _KNOWN = 50_000
 
 Links = tuple[bytes, ...]
 
 
 class HashChain(Struct, frozen=True):
-    """The hashes of a list of messages: at the end of each, and behind 1, 2, 4, 8, … links.
+    """The hashes of a list of messages: at the end of each, and after 1, 2, 4, 8, … links.
 
-    ``lengths`` counts the links up to the end of each message; ``length`` counts all.
+    ``lengths`` counts the links up to the end of each message; ``length`` counts all of them.
     """
 
     last: bytes
@@ -75,7 +75,7 @@ class HashChain(Struct, frozen=True):
     marks: dict[int, bytes] = {}
 
     def extend(self, messages: Iterable[Links]) -> HashChain:
-        """Return the chain with more messages behind it."""
+        """Return the chain with more messages at its end."""
         ends, lengths, marks = list(self.ends), list(self.lengths), dict(self.marks)
         last, length = self.last, self.length
         for links in messages:
@@ -94,21 +94,21 @@ def beginning(dialect: str, instructions: str = "") -> HashChain:
 
 
 class Linked(NamedTuple):
-    """A message of a request: who speaks, and the links that it is."""
+    """A message of a request: who speaks, and its links."""
 
     role: str
     links: Links
 
 
 class Linking:
-    """Makes the links of messages; those that came before, byte for byte, are not read again."""
+    """Computes the links of messages; messages with the same bytes as before are not read again."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Linked] = OrderedDict()
         self._lock = threading.Lock()
 
     def of_raws(self, dialect: str, raws: Iterable[bytes]) -> list[Linked]:
-        """Return the links of messages; raise ``ValueError`` for one that is no JSON."""
+        """Return the links of messages; raise ``ValueError`` if one is not JSON."""
         view, found = new_dialect(dialect), []
         with self._lock:
             for raw in raws:
@@ -124,7 +124,7 @@ class Linking:
 
 
 def links_of_reply(dialect: str, messages: Sequence[Any]) -> list[Links]:
-    """Return the links of a reply's messages, as they are when the client hands them back."""
+    """Return the links of a reply's messages, in the form in which the client sends them back."""
     view = new_dialect(dialect)
     return [links_of(view, message) for message in view.read(messages)]
 
@@ -141,7 +141,7 @@ def links_of(view: Dialect, message: Message) -> Links:
         )
     ]
     if message.role != ASSISTANT:
-        # without the notes that Claude Code puts beside what the user says
+        # without the notes that Claude Code adds to what the user says
         spoken = [part for part in parts if part.kind != TEXT or not _REMINDER.fullmatch(part.text)]
         parts = spoken or parts
     if not parts and message.role != ASSISTANT:
@@ -150,12 +150,12 @@ def links_of(view: Dialect, message: Message) -> Links:
 
 
 def is_wrapped(part: Part) -> bool:
-    """Whether a text stands in a tag as a whole: a program says it in the user's name."""
+    """Whether an entire text is inside a tag: a program says it in the user's name."""
     return _WRAPPED.fullmatch(part.text) is not None
 
 
 def _words_of(view: Dialect, role: str, part: Part) -> list[Any]:
-    """Return what a part says, whatever it is called by."""
+    """Return the content of a part, without its ids."""
     if part.kind == TEXT:
         return [role, part.text.strip()]
     if part.kind == CALL:
@@ -167,7 +167,7 @@ def _words_of(view: Dialect, role: str, part: Part) -> list[Any]:
 
 
 def _arguments(found: Any, raw: Any) -> Any:
-    """Return a call's arguments, however they are spelled."""
+    """Return a call's arguments, whatever their form."""
     if found is UNSET:
         return _named_by_nobody(raw)
     if isinstance(found, str):
@@ -196,9 +196,9 @@ def _digest(data: bytes) -> bytes:
 
 
 def without_markers(message: Any) -> Any:
-    """Return a message without what only says how its request is to be cached.
+    """Return a message without cache markers.
 
-    A request may have four of these, and a conversation has them from every turn.
+    A request may have four of these, and a conversation would collect them from every turn.
     """
     key = "parts" if isinstance(message, dict) and "parts" in message else "content"
     blocks = message.get(key) if isinstance(message, dict) else None
@@ -215,7 +215,7 @@ def without_markers(message: Any) -> Any:
 
 
 def digest_of_instructions(instructions: Sequence[Instructed]) -> str:
-    """Name a model's instructions, as far as they stay the same; "" for none."""
+    """Return a hash of a model's instructions, without their changing parts; "" for none."""
     if not instructions:
         return ""
     said = [
@@ -225,7 +225,7 @@ def digest_of_instructions(instructions: Sequence[Instructed]) -> str:
 
 
 def digest_of_response(response: str) -> str:
-    """Name a response by its id."""
+    """Return a hash of a response's id."""
     return _digest(response.encode("utf-8", "replace")).hex()
 
 
@@ -235,7 +235,7 @@ def tag_of(mark: bytes) -> str:
 
 
 def spell_hash(end: bytes) -> str:
-    """Spell a hash in few characters."""
+    """Return a hash in few characters."""
     return urlsafe_b64encode(end).decode()
 
 
@@ -245,12 +245,11 @@ _PREVIOUS = "previous_response_id"
 
 
 class ParsedRequest(Struct):
-    """What a client asks a model, taken apart.
+    """A client's request to a model, in parts.
 
-    ``raws`` are the bytes of the messages in the conversation, ``instructions`` what stands
-    before it, and ``beside`` the other fields of the body, without keys. ``previous`` is
-    the id of the response that the provider keeps the conversation under, "" if the client sends
-    all of it.
+    ``raws`` are the bytes of the messages in the conversation, ``instructions`` what comes before
+    it, and ``beside`` the other fields of the body, without keys. ``previous`` is the id of the
+    response under which the provider keeps the conversation, "" if the client sends all of it.
     """
 
     dialect: str
@@ -263,7 +262,7 @@ class ParsedRequest(Struct):
 
     @property
     def replies(self) -> list[bool]:
-        """Which of the messages are a model's."""
+        """For each message, whether it comes from a model."""
         return [linked.role == ASSISTANT for linked in self.linked]
 
     def values(self, start: int = 0, stop: int | None = None) -> list[Any]:
@@ -272,12 +271,12 @@ class ParsedRequest(Struct):
 
 
 def parse_request(dialect: str, body: bytes, linking: Linking, model: str = "") -> ParsedRequest:
-    """Take a request's body apart; raise ``Unreadable`` for what holds no list of messages."""
+    """Return the parts of a request's body; raise ``Unreadable`` if it has no list of messages."""
     try:
         try:
             return _take_apart(dialect, body, linking, model)
         except ValueError:
-            # half a character: Python reads it, and what is kept says so
+            # half a surrogate pair: Python reads it, and the stored text has a replacement
             plain = json.dumps(json.loads(body), ensure_ascii=False)
             return _take_apart(dialect, plain.encode("utf-8", "replace"), linking, model)
     except (ValueError, RecursionError):
@@ -289,7 +288,7 @@ def _take_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Pars
     name, key = profile.dialect, profile.list_key
     fields = _FIELDS(body)
     listed = bytes(fields.get(key, b"[]"))
-    # OpenAI's Responses take a text for a single message
+    # OpenAI's Responses API accepts a text instead of a single message
     is_text = listed[:1] == b'"'
     listed = b'[{"role":"user","content":%b}]' % listed if is_text else listed
     raws = list(map(bytes, _ITEMS(listed)))
@@ -311,9 +310,9 @@ def _take_apart(dialect: str, body: bytes, linking: Linking, model: str) -> Pars
 
 @lru_cache(256)
 def _without_secrets(raw: bytes) -> bytes:
-    """Return a field's value as a record may hold it: on one line, and without keys.
+    """Return a field's value for a record: on one line, and without keys.
 
-    Clients hand over the keys of other servers in what they say of their tools.
+    Clients pass keys of other servers in the descriptions of their tools.
     """
     if b'"' not in raw and b"\n" not in raw and b"\r" not in raw:
         return raw
@@ -328,33 +327,33 @@ def _text(raw: bytes | None) -> str:
     return value if isinstance(value, str) else ""
 
 
-# The note that holds a message in which nothing can be read.
+# The name of a note that holds a message which cannot be read.
 MESSAGE = "message"
 _LOST = "[lockstitch] A tool result whose call cannot be told any more:"
 Known = Sequence[tuple[int, int, AskedCall]]
 
 
 class NewFact(Struct, frozen=True):
-    """An event; ``ends`` is the message of the request that is complete with it, -1 for none."""
+    """An event; ``ends`` is the message of the request that it completes, -1 for none."""
 
     event: Event
     ends: int = -1
 
 
 def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> list[NewFact]:
-    """Return the facts of a request's messages behind the first ``matched`` ones.
+    """Return the events for a request's messages after the first ``matched`` ones.
 
-    ``known`` are the calls up to there, as the session has them, and ``first`` is the number of
-    the record that the first fact becomes.
+    ``known`` are the calls up to there, as the session has them, and ``first`` is the number of the
+    record that the first event becomes.
     """
     if asking.previous:
-        # calls that the provider keeps and the client does not send
+        # calls that the provider has and the client does not send
         stubs = [
             {"type": "function_call", "call_id": asked.id, "name": asked.name, "arguments": "{}"}
             for _, _, asked in known
         ]
         return _NewMessages(asking, stubs, matched, known, first).facts()
-    # the last replies among the first messages: what follows answers them
+    # the last replies among the first messages, which the following messages answer
     replies, start = asking.replies, matched
     while start and not replies[start - 1]:
         start -= 1
@@ -362,19 +361,19 @@ def facts_of(asking: ParsedRequest, matched: int, known: Known, first: int) -> l
         start -= 1
     tail = _NewMessages(asking, asking.values(start, matched), matched, known, first)
     if tail.made.unpaired and start:
-        # a result that comes late answers a call further up
+        # a late result answers an earlier call
         tail = _NewMessages(asking, asking.values(0, matched), matched, known, first)
     return tail.facts()
 
 
 class _NewMessages:
-    """The new messages of a request, read behind ``before``, which has the calls they answer."""
+    """The new messages of a request, read after ``before``, which has the calls they answer."""
 
     def __init__(
         self, asking: ParsedRequest, before: list[Any], matched: int, known: Known, first: int
     ) -> None:
         if before and new_dialect(asking.dialect).layout == FLAT:
-            # items of a model's that stand together are read as one reply
+            # consecutive items from a model are read as one reply
             before = [*before, said_as(asking.dialect, ".")]
         self.asking = asking
         messages = [*before, *asking.values(matched)]
@@ -387,7 +386,7 @@ class _NewMessages:
         self.before = len(before)
         self.known = known
         self.first = first
-        # what to add to an index of the list to have that of the request's message
+        # what to add to an index in the list to get the index in the request
         self.shift = matched - len(before)
         self.places: dict[int, int] = {}
         self.numbers: dict[tuple[int, int], int] = {}
@@ -407,10 +406,10 @@ class _NewMessages:
         return self.out
 
     def _order_facts(self) -> list[tuple[int, int, int]]:
-        """Return the facts in the order of their messages: first and last of these, and a number.
+        """Return the events in the order of their messages: first and last of these, and a number.
 
-        The number is -1 for a message that made no fact. A result that stands before its call
-        comes behind it.
+        The number is -1 for a message without an event. A result that comes before its call is
+        moved after it.
         """
         made, found = self.made, []
         covered: set[int] = set()
@@ -432,7 +431,7 @@ class _NewMessages:
         if isinstance(event, Finished) and event.reply in self.places:
             event = structs.replace(event, reply=self.places[event.reply])
         elif isinstance(event, Finished):
-            # the calls that the session knows are the last ones of those in the list, or more
+            # the session's last calls are among those in the list
             at = self.numbers[event.reply, event.index] - self.missing
             if 0 <= at < len(self.known):
                 reply, index, _ = self.known[at]

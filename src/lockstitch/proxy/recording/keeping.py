@@ -1,9 +1,9 @@
-"""The sessions of a store as the recorder knows them: found, read again, added to and forked.
+"""The sessions of a store as the recorder knows them: found, read again, extended and forked.
 
-Their tree says which session holds how much of a request, and what follows from it. It is memory
-only, read back from the records of a store, in whose keys the hashes stand: ``p@HASH@LENGTH`` ends
-a message of the chain, with ``@RESPONSE`` where a provider keeps the conversation under a
-response's id, and ``i@DIGEST@…`` names its instructions.
+A tree in memory says which session holds how much of a request, and what follows from that. It is
+rebuilt from the records of a store, whose keys contain the hashes. ``p@HASH@LENGTH`` ends a message
+of the chain, with ``@RESPONSE`` if a provider keeps the conversation under a response's id.
+``i@DIGEST@…`` identifies its instructions.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from lockstitch.journal.records import (
 from lockstitch.proxy.recording.facts import HashChain, spell_hash, tag_of
 from lockstitch.stores.base import Backend, Listing
 
-# The notes that hold the fields of a request beside its messages, each under its label.
+# The notes that hold the fields of a request besides its messages, each labelled with its name.
 FIELD = "request"
 _NODE, _INSTRUCTIONS = "p@", "i@"
 _QUIET = (Described, Ended, Forked, Noted)
-# So many ends of messages are kept in memory, of all sessions together.
+# How many ends of messages to keep in memory, of all sessions together.
 _MOST = 100_000
 
 
@@ -57,19 +57,19 @@ def node_key(end: bytes, length: int, response: str = "") -> str:
 
 
 def instructions_key(digest: str, salt: str) -> str:
-    """Return the key of a record that holds the instructions of the model."""
+    """Return the key of a record that holds the model's instructions."""
     return f"{_INSTRUCTIONS}{digest}@{salt}"
 
 
 class ChainEnd(Struct, frozen=True, gc=False):
-    """Where a message ends: the record, and how many links the chain has there."""
+    """The end of a message: its record, and the number of links in the chain up to there."""
 
     seq: int
     length: int
 
 
 class SessionBranch:
-    """One session of the tree as far as its records were read."""
+    """One session of the tree, as far as its records were read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,7 +112,7 @@ class SessionBranch:
         return new
 
     def is_free(self, seq: int) -> bool:
-        """Whether nothing was said behind a record."""
+        """Whether nothing was said after a record."""
         return self._said <= seq
 
     def instructions_at(self, seq: int) -> str:
@@ -120,11 +120,11 @@ class SessionBranch:
         return next((digest for at, digest in reversed(self._instructions) if at <= seq), "")
 
     def fields_at(self, seq: int) -> dict[str, str]:
-        """Return the digests of a request's other fields, by their names."""
+        """Return the digests of a request's other fields at a record, by name."""
         return {label: digest for at, label, digest in self._fields if at <= seq}
 
     def calls_at(self, seq: int) -> list[tuple[int, int, AskedCall]]:
-        """Return all calls up to a record: their reply's, their number in it, their names."""
+        """Return all calls up to a record: the reply, the index in it, and the call's names."""
         return [
             (at, index, asked)
             for at, calls in self._calls
@@ -133,7 +133,7 @@ class SessionBranch:
         ]
 
     def fork_at(self, name: str, seq: int, head: Head) -> SessionBranch:
-        """Return what a fork at a record is known to hold."""
+        """Return what a fork at a record holds."""
         fork = SessionBranch(name)
         fork.head, fork.about, fork._said = head, self.about, seq
         fork.nodes = {end: node for end, node in self.nodes.items() if node.seq <= seq}
@@ -145,7 +145,7 @@ class SessionBranch:
 
 
 class Relation(Enum):
-    """What a request is to the conversations there are."""
+    """How a request relates to the conversations that are known."""
 
     NEW = "new"
     CONTINUES = "continues"
@@ -154,10 +154,10 @@ class Relation(Enum):
 
 
 class SessionPlacement(Struct, frozen=True):
-    """What a request is: of which session, from which record, how many of its messages are there.
+    """Where a request belongs: its session, the record it follows, and how many messages are there.
 
-    ``head`` is where that session ended when this was decided: it holds only behind that.
-    ``is_sure`` is false where another worker's session may hold more of the request.
+    ``head`` is the end of that session when this was decided; the decision holds only while it is
+    the end. ``is_sure`` is false if another worker's session may hold more of the request.
     """
 
     step: Relation
@@ -182,7 +182,7 @@ class SessionTree:
         return self._branches.get(name)
 
     def learn(self, branch: SessionBranch, ends: Iterable[bytes]) -> None:
-        """Know a session by some more hashes; those that nobody asked for lately are forgotten."""
+        """Add more hashes of a session; hashes that were not used lately are forgotten."""
         if self._branches.get(branch.name) is not branch:
             self.forget(branch.name)
             ends = branch.nodes
@@ -195,7 +195,7 @@ class SessionTree:
             self.forget(next(iter(self._branches)))
 
     def forget(self, name: str) -> None:
-        """Know a session no more."""
+        """Forget a session."""
         branch = self._branches.pop(name, None)
         for end in branch.nodes if branch else ():
             names = self._places.get(end, {})
@@ -206,7 +206,7 @@ class SessionTree:
                 self._places.pop(end, None)
 
     def answered(self, response: str) -> tuple[SessionBranch, bytes] | None:
-        """Return the session that holds a response, and the hash behind that."""
+        """Return the session that holds a response, and the hash after it."""
         for branch in reversed(self._branches.values()):
             if response in branch.responses:
                 return branch, branch.responses[response]
@@ -215,12 +215,12 @@ class SessionTree:
     def decide(
         self, chain: HashChain, instructions: str, replies: Sequence[bool]
     ) -> SessionPlacement:
-        """Return what a request is; ``replies`` says which of its messages are a model's.
+        """Return where a request belongs; ``replies`` says which of its messages are a model's.
 
-        It repeats a request if all of it is there under the same instructions. Else the longest
-        part that is there counts: where that is the end of a session, the request continues it,
-        and elsewhere it is a fork. Without a reply in common, other instructions make another
-        conversation.
+        It repeats a request if all of it is there under the same instructions. Otherwise the
+        longest part that is there counts: if that is the end of a session, the request continues
+        it, and elsewhere it is a fork. With other instructions and no reply in common, it is
+        another conversation.
         """
         for matched in range(len(chain.ends), 0, -1):
             found = self._at(chain.ends[matched - 1])
@@ -253,19 +253,19 @@ class SessionTree:
 
 
 T = TypeVar("T")
-# How long a store that is away is waited for, and a session that somebody holds.
+# How long to wait for a store that cannot be reached, and for a session that somebody holds.
 PATIENCE = 30.0
 _PAUSE = 0.2
 _HELD = 0.5
-# So many sessions with the same beginning are looked at, those that were changed last.
+# How many sessions with the same beginning to examine, the last changed first.
 _ALIKE = 32
 
 
 class Keeper:
-    """A store and what is known of it, for many threads.
+    """A store and what is known about it; threads may share it.
 
-    Nothing is locked while a model thinks: a write names the record that it stands behind, and
-    raises ``Moved`` if somebody else was there first, in this process or another.
+    Nothing is locked while a model thinks: a write names the record that it follows, and raises
+    ``Moved`` if somebody else was faster, in this process or another.
     """
 
     def __init__(self, backend: Backend, *, patience: float = PATIENCE) -> None:
@@ -275,7 +275,7 @@ class Keeper:
         self._lock = threading.Lock()
 
     def patiently(self, work: Callable[[], T]) -> T:
-        """Do something again while the store is away; it has to begin with what is there."""
+        """Repeat work while the store cannot be reached; the work must start from what is there."""
         until = time.monotonic() + self._patience
         while True:
             try:
@@ -292,12 +292,12 @@ class Keeper:
     def decide(
         self, chain: HashChain, instructions: str, replies: Sequence[bool]
     ) -> SessionPlacement:
-        """Return what a request is, by what is known."""
+        """Return where a request belongs, by what is known."""
         with self._lock:
             return self._tree.decide(chain, instructions, replies)
 
     def look(self, chain: HashChain) -> None:
-        """Learn of the sessions in the store that begin as a request does, the longest first."""
+        """Read the store's sessions that share a beginning with a request, the longest first."""
         for length in sorted(chain.marks, reverse=True):
             if self._look_for(tag_of(chain.marks[length])):
                 return
@@ -311,7 +311,7 @@ class Keeper:
         return bool(found)
 
     def answered(self, response: str, tag: str) -> tuple[SessionBranch, bytes] | None:
-        """Return the session that holds a response of the provider's, and the hash behind it."""
+        """Return the session that holds a provider's response, and the hash after it."""
         with self._lock:
             found = self._tree.answered(response)
         if found is None and self._look_for(tag):
@@ -328,7 +328,7 @@ class Keeper:
             return self._tree.branch(name)
 
     def refresh(self, name: str) -> SessionBranch | None:
-        """Read what was added to a session; None if it is gone or damaged."""
+        """Read what was added to a session; return None if it is gone or damaged."""
         branch = self._known(name) or SessionBranch(name)
         head = self.backend.head(name)
         records: list[JournalRecord] | None = None
@@ -339,20 +339,21 @@ class Keeper:
             if records is None:
                 self._tree.forget(name)
                 return None
-            # another thread may have read some of them meanwhile
+            # another thread may have read some of them in the meantime
             fresh = [record for record in records if record.seq > branch.head.seq]
             self._tree.learn(branch, branch.take(fresh))
         return branch
 
     def free_end(self, branch: SessionBranch, seq: int) -> Head | None:
-        """Return where a session ends, if nothing was said in it behind a record."""
+        """Return the end of a session, if nothing was said in it after a record."""
         with self._lock:
             return branch.head if branch.is_free(seq) else None
 
     def add(self, branch: SessionBranch, entries: Sequence[JournalEntry], after: Head) -> int:
-        """Add to a session where it ended; return the number of the last record.
+        """Add entries at the end of a session; return the number of the last record.
 
-        Raises ``Moved`` if somebody added something since, and ``Held`` if they are at it.
+        Raises ``Moved`` if somebody has added something since, and ``Held`` if somebody is doing
+        so.
         """
         head = self.backend.add(branch.name, entries, after, wait=_HELD)
         with self._lock:
@@ -361,7 +362,7 @@ class Keeper:
         return head.seq
 
     def fork(self, source: SessionBranch, seq: int, name: str) -> SessionBranch:
-        """Make a fork of a session at a record; nobody else knows it until something is added."""
+        """Fork a session at a record; nobody else knows the fork until something is added to it."""
         head = self.backend.fork(source.name, seq, name)
         with self._lock:
             return source.fork_at(name, seq, head)

@@ -1,8 +1,8 @@
-"""A store of plain files, one a session, for people who want to grep.
+"""A store of plain files, one for each session, for people who want to grep.
 
-``<session>.jsonl`` holds a line of JSON a record, and is only ever added to: ``log`` says
-what counts in it. Large values are in ``blobs``, what forks share is in ``bases``, and ``.leases``
-tells which writers are alive.
+``<session>.jsonl`` has one line of JSON for each record, and lines are only ever appended; ``log``
+says which lines count. Large values are in ``blobs``, records shared by forks are in ``bases``, and
+``.leases`` shows which writers are alive.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _STEPS = (0.002, 0.005, 0.01, 0.02, 0.05)
 
 
 class JsonlBackend(Backend):
-    """Sessions as files of lines in a folder, for all processes of one machine."""
+    """Sessions as files of JSON lines in a folder, for all processes of one machine."""
 
     def __init__(self, folder: str | Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
         if sys.platform == "win32":
@@ -123,7 +123,8 @@ class JsonlBackend(Backend):
                     pass
 
             def passes(waited: float) -> bool:
-                # While the lock is taken: a silent process may have been stopped with it.
+                # A holder that is silent while the lock is taken may have been stopped while it had
+                # the lock.
                 self._require_free(session)
                 return waited > self._grace
 
@@ -144,7 +145,7 @@ class JsonlBackend(Backend):
             raise Held(f"{holder} holds it").about(session=session)
 
     def _holder(self, session: str) -> str:
-        """Who holds a session and is alive, "" for nobody."""
+        """Return the name of the living holder of a session, "" if there is none."""
         if not self._files.exists(session):
             return ""
         state = self._files.state(session)
@@ -202,7 +203,7 @@ class JsonlBackend(Backend):
 
     @contextmanager
     def _removing(self, lease: Lease) -> Iterator[LogWriter]:
-        """Be alone with a session's file, and with all large values."""
+        """Lock a session's file and all large values."""
         writer = self._writer(lease)
         with writer.guard:
             self._require_open()
@@ -260,7 +261,7 @@ class JsonlBackend(Backend):
         return (self._listed(name) for name in chosen[:limit])
 
     def _listed(self, session: str) -> Listed:
-        """Describe a session; of a damaged one, what stands before the damage."""
+        """Describe a session for a listing; if it is damaged, up to the damage."""
         try:
             state = self._files.state(session)
             holder = self._holder(session)
@@ -279,7 +280,8 @@ class JsonlBackend(Backend):
         check_session_name(target)
         with _unsure_if_failed("forking failed ({}); try again", target):
             self._files.ensure(self.folder)
-            # Nobody removes the source, and what it names, before the copy names it, too.
+            # The lock on large values keeps others from deleting the source, and the values it
+            # names, before the copy names them.
             with self._blobs.alone(self._is_stuck):
                 return fork_file(self._files, source, upto, target)
 
@@ -291,7 +293,7 @@ class JsonlBackend(Backend):
             with self._blobs.alone(self._is_stuck):
                 if not incoming.is_there(self.head(session)):
                     receive_file(self._files, self._blobs, incoming)
-                # another one may have been quicker
+                # another process may have stored it at the same moment
                 incoming.is_there(self.head(session))
                 return self._files.state(session).head
 
@@ -318,7 +320,7 @@ class JsonlBackend(Backend):
             exchange_files(self._files, session, aside, successor, stamp)
 
     def _require_unclaimed(self, session: str) -> None:
-        """Raise ``Held`` if a writer of a session is alive; its file may be damaged."""
+        """Raise ``Held`` if a session has a living writer; its file may be damaged."""
         for path in self._files.leases.glob(f"{session}.*"):
             is_claim = path.suffix != ".lock" and path.stem == session
             claim = read_claim(path) if is_claim else None
@@ -345,7 +347,7 @@ class JsonlBackend(Backend):
     def verify(self) -> Iterator[StoreFault | Listed]:
         self._require_open()
         for session in self._files.sessions():
-            # Read a session from its first byte on, and every large value that it names.
+            # Read a session from its first byte, and every large value that it names.
             seq = 0
             self._files.forget(session)
             try:
@@ -358,7 +360,7 @@ class JsonlBackend(Backend):
                                 )
                         seq = part.record.seq
             except LockstitchError as error:
-                # What is wrong with another file, such as a base, says which.
+                # A fault in another file, such as a base, is reported with the name of that file.
                 message = error.message if error.session else str(error)
                 yield StoreFault(session, seq + 1, message)
             yield self._listed(session)
@@ -413,7 +415,7 @@ class JsonlBackend(Backend):
 
 @contextmanager
 def _unsure_if_failed(text: str, session: str) -> Iterator[None]:
-    """Turn a failure of the system into ``Unsure``, whose ``text`` has a place for the reason."""
+    """Turn an ``OSError`` into ``Unsure``; its ``text`` has a placeholder for the reason."""
     try:
         yield
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Where a store of lines keeps what, and what can be read of it, also where lines are damaged.
+"""The files of a JSON lines store, and what can be read of them when lines are damaged.
 
-Sessions are in ``<session>.jsonl``, the rest in ``blobs``, ``bases`` and ``.leases``. Every line
-has a checksum of its own, so one bit that changed in a line is found and put back, and the lines
-behind it are as good as before.
+Sessions are in ``<session>.jsonl``, everything else in ``blobs``, ``bases`` and ``.leases``. Every
+line has its own checksum. So a single changed bit is found and corrected, and damage in one line
+does not affect the lines after it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _NAMES = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 _BASE = re.compile(r"[0-9a-f]{32}")
 _MOST_KNOWN = 4096
 _ENDING = 80
-# No first line of a fork is longer.
+# No first line of a fork is longer than this.
 _FIRST = 4096
 _APPENDING = (os_files.APPENDING & ~os.O_WRONLY) | os.O_RDWR
 
 
 class Files:
-    """The files of a store, and how far each was read."""
+    """The files of a store, and how far each has been read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,25 +63,25 @@ class Files:
         self._guard = threading.Lock()
 
     def log(self, session: str) -> Path:
-        """The file of a session."""
+        """Return the path of a session's file."""
         return self.folder / f"{check_session_name(session)}{SUFFIX}"
 
     def base(self, name: str) -> Path:
-        """The file whose first records forks share."""
+        """Return the path of the file whose first records forks share."""
         if not _BASE.fullmatch(name):
             raise Damaged(f"{name!r} is not the name of a file in {self.bases}")
         return self.bases / f"{name}{SUFFIX}"
 
     def lock(self, session: str) -> Path:
-        """The lock of a session's writers."""
+        """Return the path of the lock for a session's writers."""
         return self.leases / f"{session}.lock"
 
     def claim(self, session: str, token: str) -> Path:
-        """The claim of one writer."""
+        """Return the path of a writer's claim."""
         return self.leases / f"{session}.{token}"
 
     def exists(self, session: str) -> bool:
-        """Whether a session has a file, or anything in its place."""
+        """Whether there is a file, or anything else, under a session's name."""
         try:
             self.log(session).lstat()
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class Files:
         return True
 
     def sessions(self) -> list[str]:
-        """The names of all sessions, in order."""
+        """Return the names of all sessions, in order."""
         try:
             names = [one.name.removesuffix(SUFFIX) for one in self.folder.glob(f"*{SUFFIX}")]
         except OSError as error:
@@ -99,7 +99,7 @@ class Files:
         return sorted(name for name in names if is_session_name(name))
 
     def ensure(self, folder: Path) -> None:
-        """Make a folder, and its name durable, also if another process made it just now."""
+        """Create a folder and make its name durable, even if another process created it."""
         if folder in self._durable and folder.is_dir():
             return
         folder.mkdir(mode=0o700, parents=folder == self.folder, exist_ok=True)
@@ -107,17 +107,20 @@ class Files:
         self._durable.add(folder)
 
     def forget(self, session: str) -> None:
-        """Read a session's file from its first byte on the next time."""
+        """Forget how far a session's file was read, so that it is read from the start again."""
         with self._guard:
             self._known.pop(session, None)
 
     def tidy(self) -> None:
-        """Remove the drafts that killed processes left: they hold what may have to go."""
+        """Delete the drafts that killed processes left, since they may contain deleted content."""
         for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
             os_files.remove_stale_drafts(folder)
 
     def size(self) -> int:
-        """Count the bytes of all files but those of the writers, each once whatever its names."""
+        """Return the size of all files except those of writers.
+
+        A file with two names counts once.
+        """
         sizes: dict[int, int] = {}
         for folder in (self.folder, self.bases, self.blobs, *self.blobs.glob("[0-9a-f][0-9a-f]")):
             with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -128,7 +131,7 @@ class Files:
 
     @contextmanager
     def reading(self, session: str) -> Iterator[int]:
-        """Open a session's file; raises ``Unreadable`` if there is none."""
+        """Open a session's file; raise ``Unreadable`` if there is none."""
         handle = self._opened(session, os_files.READING)
         try:
             yield handle
@@ -138,12 +141,12 @@ class Files:
             os.close(handle)
 
     def writing(self, session: str, *, create: bool) -> int:
-        """Open a session's file for adding to it; a new one is durable when it is first used."""
+        """Open a session's file for appending; a new one becomes durable with its first line."""
         if create and not self.exists(session):
             try:
                 return os.open(self.log(session), os_files.CREATING, 0o600)
             except FileExistsError:
-                pass  # Another process was quicker.
+                pass  # Another process created it at the same moment.
         return self._opened(session, _APPENDING)
 
     def _opened(self, session: str, flags: int) -> int:
@@ -164,7 +167,7 @@ class Files:
         return Unreadable(f"its file cannot be read: {why}").about(self.folder, session)
 
     def walk(self, session: str, handle: int, *, upto: int | None = None) -> LogWalk:
-        """Begin to go through a session's file, from where it was read to, if that is not late."""
+        """Return a walk through a session's file, continuing the last walk if possible."""
         ending, state = self._known.get(session, (b"", LogState()))
         is_late = upto is not None and state.seq > upto
         if is_late or _ending(handle, state) != ending:
@@ -172,7 +175,7 @@ class Files:
         return LogWalk(state, session)
 
     def learn(self, session: str, handle: int, walk: LogWalk) -> None:
-        """Keep how far a file was read."""
+        """Remember how far a file was read."""
         ending = _ending(handle, walk.state)
         with self._guard:
             self._known.pop(session, None)
@@ -181,7 +184,7 @@ class Files:
             self._known[session] = (ending, walk.state)
 
     def appends(self, session: str, after: Head = NEW) -> Iterator[list[RecordLine]]:
-        """Read whole appends, those with a record behind ``after`` among them, as of now."""
+        """Yield the appends that contain a record after ``after``, as of now."""
         where = Where(session=session)
         with self.reading(session) as handle:
             base = base_of(handle)
@@ -198,7 +201,7 @@ class Files:
             self.learn(session, handle, walk)
 
     def shared(self, base: Base, after: Head, where: Where) -> Iterator[list[RecordLine]]:
-        """Read what a fork shares, from behind ``after``; each record as if it was appended alone.
+        """Yield the records that a fork shares, after ``after``, each as an append of its own.
 
         A base can be a fork itself.
         """
@@ -225,7 +228,7 @@ class Files:
                 os.close(handle)
 
     def own(self, name: str, after: Head, upto: int) -> Iterator[list[RecordLine]]:
-        """Read the records of a base's own file, from behind ``after`` to another."""
+        """Yield the records in a base's own file, after ``after`` and up to ``upto``."""
         where = Where(str(self.base(name)))
         handle = self._opened_base(Base(name, upto, "", 0), where)
         try:
@@ -242,19 +245,19 @@ class Files:
             ).about(*where) from error
 
     def only_in(self, session: str) -> set[str]:
-        """Return what may be the name of a large value that this session names and no other.
+        """Return the possible names of large values that only this session's file contains.
 
-        Bytes are looked at, not records: what is damaged keeps what it names, too.
+        It searches bytes, not records, so that damaged records keep the values that they name, too.
         """
         return self.unnamed(self.names_in(self.log(session)), but=session)
 
     def names_in(self, path: Path) -> set[str]:
-        """Return what may be the name of a large value that is there and that a file names."""
+        """Return every text in a file that is the name of an existing large value."""
         found = {one.decode() for one in _NAMES.findall(path.read_bytes())}
         return {one for one in found if (self.blobs / one[:2] / one).exists()}
 
     def unnamed(self, names: Iterable[str], but: str | None = None) -> set[str]:
-        """Return the names that stand in no session's file, or in that of one alone."""
+        """Return the names that are in no base and in no session's file, except that of ``but``."""
         found = {name.encode() for name in names}
         logs = [self.log(session) for session in self.sessions() if session != but]
         for path in (*logs, *self.bases.glob(f"*{SUFFIX}")) if found else ():
@@ -263,12 +266,12 @@ class Files:
         return {name.decode() for name in found}
 
     def state(self, session: str) -> LogState:
-        """Return how far a session's file counts now."""
+        """Return the state of a session's file: which part of it counts now."""
         with self.reading(session) as handle:
             return self.walk_to_end(session, handle).state
 
     def walk_to_end(self, session: str, handle: int) -> LogWalk:
-        """Go through a session's file as it is now, and keep how far that was."""
+        """Walk through a session's file as it is now, and remember how far."""
         walk = self.walk(session, handle)
         for _ in walk_file(walk, handle, os.fstat(handle).st_size):
             pass
@@ -277,13 +280,13 @@ class Files:
 
 
 def _require(after: Head, seq: int, digest: bytes, where: Where) -> None:
-    """Raise ``Damaged`` if a record that was read before is another one now."""
+    """Raise ``Damaged`` if a record that was read before is a different one now."""
     if seq == after.seq and digest != after.digest:
         raise Damaged(f"record {seq} differs from what was read before").about(*where)
 
 
 def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
-    """Read records of a base, each as if it had been appended alone."""
+    """Yield records of a base, each as an append of its own."""
     walk = LogWalk(LogState(), "")
     walk.where = where
     for whole in walk_file(walk, handle, os.fstat(handle).st_size):
@@ -297,7 +300,7 @@ def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[R
 
 @contextmanager
 def write_draft(folder: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
-    """Write a file durably under another name; the block puts it in its place."""
+    """Write a file durably under a temporary name; the block moves it into place."""
     with os_files.open_draft(folder) as new:
         for piece in pieces:
             os_files.write_all(new.handle, piece)
@@ -308,14 +311,14 @@ def write_draft(folder: Path, pieces: Iterable[bytes]) -> Iterator[Path]:
 
 
 def base_of(handle: int) -> Base | None:
-    """Return what a file's first line says that it shares."""
+    """Return the base that the first line of a fork's file names; None for other files."""
     line = os.pread(handle, _FIRST, 0)
     found = parse_line(line[: line.find(b"\n") + 1])
     return found.base if isinstance(found, OpeningLine) else None
 
 
 def _ending(handle: int, state: LogState) -> bytes:
-    """The checksums at a place, and the file's number: by them it is known again."""
+    """Return bytes that identify a place in a file: the end of the line before it and the inode."""
     start = max(state.end - _ENDING, 0)
     return b"%d %s" % (os.fstat(handle).st_ino, os.pread(handle, state.end - start, start))
 
@@ -324,7 +327,7 @@ _BREAK = 0x0A
 
 
 class _LinePiece(Struct):
-    """A line, or what makes none, with its place; ``line`` may have been put right."""
+    """A line, or bytes that form none, with its place; ``line`` may have been corrected."""
 
     place: int
     data: bytes
@@ -333,20 +336,20 @@ class _LinePiece(Struct):
 
 
 def remains(files: Files, session: str) -> Remains:
-    """Read what is there of a session's file."""
+    """Return what is left of a session's file."""
     with files.reading(session) as handle:
         base = base_of(handle)
         kept = _kept(handle, session)
         stamp = _stamp(handle)
     while base is not None:
-        # What a fork shares comes before what it has; a base may be a fork itself.
+        # Records that a fork shares come before its own; its base may be a fork itself.
         try:
             other = os.open(files.base(base.name), os_files.READING)
         except OSError:
             break
         try:
             below = base_of(other)
-            # What stands behind the record that was forked at is the other's alone.
+            # Records after the fork point belong to the other session only.
             shared, seq = _kept(other, session), base.seq
             lines = ((n, one.line) for n, one in enumerate(shared))
             own = (n for n, a in lines if isinstance(a, RecordLine) and a.record.seq > seq)
@@ -356,7 +359,7 @@ def remains(files: Files, session: str) -> Remains:
         base = below
     openings = [one for one in kept if not isinstance(one.line, RecordLine)]
     remnants = _numbered(kept)
-    # What a damaged line was is known by whether a number is missing where it stands.
+    # A damaged line is identified by the number that is missing at its place.
     lumps = [one for one in openings if one.line is None]
     is_altered = any(one.is_altered for one in openings)
     extra = len(lumps) > sum(bool(one.raw) for one in remnants)
@@ -371,7 +374,7 @@ def remains(files: Files, session: str) -> Remains:
 
 
 def _kept(handle: int, session: str) -> list[_LinePiece]:
-    """Read the lines of a file that count."""
+    """Return the lines of a file that count."""
     size = os.fstat(handle).st_size
     found = [one for place, data in split_lines(handle, 0, size) for one in _read(place, data)]
     whole = _joined(found)
@@ -382,7 +385,7 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
-    """Give a session's file another name, and its own name to another file, under both locks."""
+    """Rename a session's file, and give its name to another file, while holding both locks."""
     with files.reading(session) as handle:
         require_stamp(stamp, _stamp(handle), session)
     path, beside = files.log(session), files.log(aside)
@@ -391,7 +394,7 @@ def exchange_files(files: Files, session: str, aside: str, successor: str, stamp
     except FileExistsError:
         raise Held("it already exists").about(session=aside) from None
     except (OSError, NotImplementedError):
-        # No second names here: then the name is free for a moment.
+        # The file system has no hard links, so for a moment no file has the name.
         path.rename(beside)
     os_files.sync_folder(files.folder)
     files.log(successor).replace(path)
@@ -406,7 +409,10 @@ def _stamp(handle: int) -> str:
 
 
 def _read(place: int, data: bytes) -> Iterator[_LinePiece]:
-    """Read one line; what stands before a whole line on the same line is a piece of its own."""
+    """Yield the line in some bytes.
+
+    Bytes before a whole line on the same line are a separate piece.
+    """
     line, is_altered = parse_line(data), False
     if line is None:
         for start, hidden in hidden_lines(data):
@@ -421,7 +427,7 @@ def _read(place: int, data: bytes) -> Iterator[_LinePiece]:
 
 
 def _joined(found: Iterable[_LinePiece]) -> list[_LinePiece]:
-    """Join lines that were one before a bit of it became a line break."""
+    """Join lines that were one line before one of its bits changed into a line break."""
     kept: list[_LinePiece] = []
     for one in found:
         before = kept[-1] if kept and one.line is None else None
@@ -444,7 +450,7 @@ def _welded(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
 
 
 def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
-    """Leave out what counts for nothing: late lines, and what crashes left of an append."""
+    """Leave out lines that do not count: late ones, and incomplete appends left by crashes."""
     kept: list[_LinePiece] = []
     epoch = 0
     for one in found:
@@ -458,7 +464,7 @@ def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
         kept.append(one)
     while kept and kept[-1].line is None and not was_whole(kept[-1].data):
         kept.pop()
-    # The records at the end whose append is not whole were never acknowledged.
+    # Records of an incomplete append at the end were never acknowledged.
     last = kept[-1].line if kept else None
     if not isinstance(last, RecordLine) or last.index + 1 == last.count:
         return kept
@@ -469,7 +475,7 @@ def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
 
 
 def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
-    """Return a damaged line the number that is missing where it stands."""
+    """Give each damaged line the number that is missing at its place."""
     found: list[Remnant] = []
     lumps: list[bytes] = []
     seq = 0
@@ -490,7 +496,7 @@ def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
 
 
 def _lumped(lumps: list[bytes], seq: int, number: int) -> Iterator[Remnant]:
-    """Spread damaged lines over the numbers between two; the last takes what is left of them."""
+    """Give damaged lines the numbers between two records; the last one gets all remaining bytes."""
     room = number - seq - 1
     for place, raw in enumerate(lumps[: room - 1], 1):
         yield Remnant(seq + place, left_of(raw), raw)

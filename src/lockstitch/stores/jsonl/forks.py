@@ -1,9 +1,9 @@
-"""What sessions share: the first records of forks, and large values; and sessions taken in.
+"""Forks that share records, large values, and sessions copied from other stores.
 
-A file is only ever added to, so a second name of it (a hard link) in ``bases`` will do: the first
-line of a fork says which file there, and up to which record. Before a session is removed, or its
-file replaced, the second name is given to a copy of what forks need. Where a file system knows no
-second names, a fork is a copy. Large values are in files named by their content,
+Since files only grow, a fork can share the file of its source: a second name (a hard link) in
+``bases`` keeps it, and the first line of the fork says which base and up to which record. Before a
+session is deleted or its file replaced, the base gets a copy of what its forks need. On a file
+system without hard links, a fork is a copy. Large values are in files named by their content,
 ``blobs/<first two digits>/<name>``.
 """
 
@@ -39,14 +39,14 @@ from lockstitch.stores.leases import now
 
 
 def fork_file(files: Files, source: str, upto: int, target: str) -> Head:
-    """Fork a session; raises ``Held`` if ``target`` has other records, and ``OSError``."""
+    """Fork a session; raise ``Held`` if ``target`` has other records, and ``OSError``."""
     records = (part.record for part in _parts(files, source, upto))
     point = find_fork_point(records, upto, source)
     if not files.exists(target):
         head = point.head
         name = _base(files, source, head.seq) if head.seq else None
         if name is None:
-            # Where that cannot be, a fork is a copy.
+            # The file system has no hard links, so copy the records.
             lines = copy_lines(target, _parts(files, source, head.seq))
         else:
             base = Base(name, head.seq, head.digest.hex(), point.changed, point.about)
@@ -68,7 +68,10 @@ def _parts(files: Files, session: str, upto: int) -> Iterator[RecordLine]:
 
 
 def _base(files: Files, source: str, upto: int) -> str | None:
-    """Find or make the base with a session's first records; None if that cannot be."""
+    """Return the name of the base for a session's first records, creating it.
+
+    None without links.
+    """
     with files.reading(source) as handle:
         base = base_of(handle)
         found = os.fstat(handle)
@@ -97,7 +100,7 @@ def _below(path: Path) -> Base | None:
 
 
 def _name_of(files: Files, found: os.stat_result) -> str | None:
-    """Find the name that a file has as a base."""
+    """Return the name under which a file is a base, if it is one."""
     for path in files.bases.glob(f"*{SUFFIX}") if found.st_nlink > 1 else ():
         if os.path.samestat(path.lstat(), found):
             return path.name.removesuffix(SUFFIX)
@@ -105,13 +108,13 @@ def _name_of(files: Files, found: os.stat_result) -> str | None:
 
 
 def place_file(draft: Path, target: Path) -> bool:
-    """Give a file its name without ever taking that of another."""
+    """Give a file its name, but never replace another file; return whether that worked."""
     try:
         os.link(draft, target, follow_symlinks=False)
     except FileExistsError:
         return False
     except (OSError, NotImplementedError):
-        # No second names here: then nothing better than looking first.
+        # The file system has no hard links, so the best that can be done is to look first.
         if target.exists():
             return False
         draft.rename(target)
@@ -121,7 +124,7 @@ def place_file(draft: Path, target: Path) -> bool:
 def copy_lines(
     target: str, parts: Iterable[RecordLine], base: Base | None = None
 ) -> Iterator[bytes]:
-    """Return the lines of a copy: every epoch is opened before its first record, by nobody."""
+    """Yield the lines of a copy; each epoch starts with an opening line that names no holder."""
     at = now()
     rest = iter(parts)
     first = next(rest, None)
@@ -137,11 +140,11 @@ def copy_lines(
         yield record_line(part)
 
 
-# What is left of a base when its session is gone.
+# What remains of a base after its session was deleted.
 
 
 def keep_shared(files: Files, session: str) -> None:
-    """Put what forks of a session share into a file of its own, before the session's file goes."""
+    """Copy what a session's forks share into a file of its own, before the session's file goes."""
     found = files.log(session).lstat()
     name = _name_of(files, found)
     if name is None:
@@ -151,12 +154,12 @@ def keep_shared(files: Files, session: str) -> None:
         files.base(name).unlink()
         os_files.sync_folder(files.bases)
         return
-    with suppress(Damaged):  # What is damaged stays whole, for those who want to look at it.
+    with suppress(Damaged):  # A damaged base is kept whole, so that it can be examined.
         _shorten(files, name, needed)
 
 
 def unneeded_base(files: Files) -> tuple[Path, int] | None:
-    """Find a base of which forks need less than there is, and up to which record, 0 for none."""
+    """Return a base with more than forks need, and how many records they need, 0 for none."""
     needed = _needed(files)
     for path in sorted(files.bases.glob(f"*{SUFFIX}")):
         name = path.name.removesuffix(SUFFIX)
@@ -164,14 +167,14 @@ def unneeded_base(files: Files) -> tuple[Path, int] | None:
         if not upto:
             return path, 0
         if path.lstat().st_nlink == 1:
-            with suppress(Damaged):  # what is damaged stays as it is
+            with suppress(Damaged):  # a damaged base is left as it is
                 if any(one.record.seq > upto for [one] in files.own(name, NEW, upto + 1)):
                     return path, upto
     return None
 
 
 def _needed(files: Files) -> dict[str, int]:
-    """Return which bases are named, and up to which record."""
+    """Return the bases that forks name, and up to which record."""
     needed: dict[str, int] = {}
     logs = [files.log(session) for session in files.sessions()]
     for path in (*logs, *files.bases.glob(f"*{SUFFIX}")):
@@ -182,7 +185,7 @@ def _needed(files: Files) -> dict[str, int]:
 
 
 def _shorten(files: Files, name: str, upto: int) -> None:
-    """Put a copy of the first records of a base in its place."""
+    """Replace a base by a copy of its first records."""
     below = _below(files.base(name))
     after = NEW if below is None else Head(below.seq, bytes.fromhex(below.digest))
     parts = [one for [one] in files.own(name, after, upto)]
@@ -190,7 +193,7 @@ def _shorten(files: Files, name: str, upto: int) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name, durably, and put it in its place."""
+    """Write a file durably under a temporary name, and move it into place."""
     with write_draft(path.parent, [data]) as draft:
         draft.replace(path)
 
@@ -201,7 +204,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Blobs:
-    """The large values of a store; a file that has its name is whole and durable."""
+    """The large values of a store; a file with the name of one is complete and durable."""
 
     def __init__(self, files: Files) -> None:
         self.folder = files.blobs
@@ -211,17 +214,17 @@ class Blobs:
         self._durable: set[str] = set()
 
     def keep(self, values: Iterable[bytes]) -> None:
-        """Make values durable, before a record names them; raises ``OSError`` if that fails."""
+        """Make values durable before a record names them; raise ``OSError`` if that fails."""
         missing = {blob_name(value): value for value in values}
         with self._guard:
-            # Another process may have removed it, with the session that named it.
+            # Another process may have deleted the value together with the session that named it.
             known = {name for name in self._durable & set(missing) if self.exists(name)}
             for name in sorted(set(missing) - known):
                 path = self._path(name)
                 self._files.ensure(self.folder)
                 self._files.ensure(path.parent)
-                # What another process wrote may not be durable yet, or damaged: then it is
-                # written anew.
+                # A value written by another process may not be durable yet, or be damaged: then it
+                # is written again.
                 if self._read(name) != missing[name]:
                     write_whole(path, missing[name])
                 else:
@@ -230,7 +233,7 @@ class Blobs:
 
     @contextmanager
     def alone(self, pass_by: Callable[[float], bool]) -> Iterator[None]:
-        """Be the only one who adds or removes values and the records that name them."""
+        """Exclude all others from adding or deleting values and the records that name them."""
         self._files.ensure(self._files.leases)
         with hold_lock(self._files.leases / ".blobs.lock", pass_by):
             if self.is_unfinished():
@@ -241,10 +244,11 @@ class Blobs:
 
     @contextmanager
     def dropping(self, names: set[str]) -> Iterator[None]:
-        """Remove values when the records that name them are gone, which the block sees to.
+        """Delete values after the block has deleted the records that name them.
 
-        If it does not come to that, whoever is ``alone`` next does it, with those of them that
-        nobody names then. A full disk is no reason to keep what shall go.
+        If the process dies in between, the next one that is ``alone`` deletes those of them that no
+        record names then. A full disk must not prevent a deletion, so the note for this is left out
+        if it cannot be written.
         """
         if names or self._files.bases.exists():
             try:
@@ -255,12 +259,13 @@ class Blobs:
                     raise
         start = time.monotonic()
         yield
-        # Whoever takes long may have been stopped, and passed by others who name them now.
+        # If the block took long, this process may have been stopped, and others may name the values
+        # now.
         is_late = time.monotonic() - start > _QUICK
         self._drop(self._files.unnamed(names) if is_late else names)
 
     def drop_bases(self) -> None:
-        """Remove what no fork shares any more, and the values that only that named."""
+        """Delete what no fork shares any more, and the values that only those records named."""
         while (found := unneeded_base(self._files)) is not None:
             path, upto = found
             names = self._files.names_in(path)
@@ -272,13 +277,13 @@ class Blobs:
             self._drop(self._files.unnamed(names))
 
     def drop_unnamed(self) -> None:
-        """Remove the values that no record names: a crash or a full disk can leave some."""
+        """Delete the values that no record names; crashes and full disks can leave some."""
         paths = self.folder.glob("[0-9a-f][0-9a-f]/*")
         names = {path.name for path in paths if _NAME.fullmatch(path.name)}
         self._drop(self._files.unnamed(names))
 
     def is_unfinished(self) -> bool:
-        """Whether somebody was stopped in the middle of removing values."""
+        """Whether a process was stopped while it deleted values."""
         return self._doomed.exists()
 
     def _drop(self, names: set[str]) -> None:
@@ -300,15 +305,15 @@ class Blobs:
         return self.folder / name[:2] / name
 
     def exists(self, name: str) -> bool:
-        """Whether there is a value of that name."""
+        """Whether there is a value with this name."""
         return self._path(name).exists()
 
     def give(self, names: Iterable[str], where: Where) -> dict[str, bytes]:
-        """Read values by name, verified."""
+        """Return values by name, verified."""
         return {name: check_blob(name, self._read(name), where) for name in names}
 
     def faults(self, where: Where) -> Iterator[StoreFault]:
-        """Read every value there is."""
+        """Read every value; yield the faults."""
         for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*")):
             if _NAME.fullmatch(path.name):
                 try:
@@ -318,7 +323,7 @@ class Blobs:
 
 
 def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
-    """Write the lines, and put them in place unless another file is there; raises ``OSError``."""
+    """Write a session's file and place it, unless another file has its name; raise ``OSError``."""
     names: set[str] = set()
 
     def parts() -> Iterator[RecordLine]:
@@ -329,7 +334,8 @@ def receive_file(files: Files, blobs: Blobs, incoming: IncomingSession) -> None:
             yield RecordLine(record, 0, 1, named)
 
     with write_draft(files.folder, copy_lines(incoming.session, parts())) as draft:
-        # Whoever waited too long passes by, and may have removed what nobody named yet.
+        # If this took too long, others may have passed by the lock and deleted values not named
+        # yet.
         if not all(map(blobs.exists, names)):
             raise Unsure("others removed large values while it was copied; try again").about(
                 session=incoming.session

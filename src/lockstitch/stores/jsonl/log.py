@@ -1,20 +1,21 @@
-"""What counts in a session's file: one rule, the same for every reader and every writer.
+"""Decide which lines of a session's file count: one rule for all readers and writers.
 
-Lines are only ever added, each by one write at the end, so their order is the same for all:
+Lines are only ever appended, each by one write, so everybody sees them in the same order:
 
-- A writer's opening line counts if its epoch is higher than all before it.
-- A record counts if it is of the last such epoch and its whole append stands there in one piece,
-  with the next number and a digest that continues the chain. One of an older epoch came late,
-  from a writer that had been taken over, and counts for nothing.
-- Anything else is what an append left that was never acknowledged, if the next writer's opening
-  line says so, or if it is the end of the file and looks like what a crash can leave. Else it is
-  damage: no writer goes on behind such bytes without saying so, and no crash leaves a line that
-  has its whole length and its end, but another content. Nothing is ever cut off or changed.
+- The opening line of a writer counts if its epoch is higher than all before it.
+- A record counts if it has the epoch of the last opening line, if its whole append is there in one
+  piece, and if its number and digest continue the chain. A record of an older epoch came late, from
+  a writer that had been replaced, and does not count.
+- Any other bytes are the remains of an append that was never acknowledged, if the opening line of
+  the next writer says so, or if they are at the end of the file and look like something that a
+  crash can leave. Otherwise they are damage: no writer continues after such bytes without saying
+  so, and no crash leaves a line of full length, with its proper end, but different content.
+  Nothing is ever cut off or changed.
 
-There are two kinds of lines: ``{"lockstitch":1,…,"epoch":3,…,"check":"…"}`` opens the file for a
-writer, and ``{"seq":7,…,"size":58,"body":{…},"digest":"…","check":"…"}`` is a record, its body byte
-for byte. ``check`` covers every byte before it, so a line that was cut, zeroed or welded to another
-is none.
+There are two kinds of lines. ``{"lockstitch":1,…,"epoch":3,…,"check":"…"}`` opens the file for a
+writer. ``{"seq":7,…,"size":58,"body":{…},"digest":"…","check":"…"}`` is a record, with its body
+byte for byte. ``check`` covers every byte before it, so a line that was cut, zeroed or joined to
+another is not valid.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from lockstitch.journal.records import (
 from lockstitch.stores.leases import Holder
 
 VERSION = 1
-# Of a file whose first records stand in another one.
+# In the opening line of a file whose first records are in another file.
 FORKED = 2
 _CHECK = re.compile(rb',"check":"([0-9a-f]{8})"\}\n')
 _CHECK_SIZE = len(b',"check":"12345678"}\n')
@@ -56,7 +57,7 @@ _STARTS = re.compile(rb'\{"(?:seq|lockstitch)":')
 
 
 class Base(Struct, frozen=True, gc=False):
-    """What a fork shares: the file, and the last record taken from there with its digest.
+    """The part that a fork shares: the name of a base, and the last shared record with its digest.
 
     ``about`` is how the session was described there.
     """
@@ -69,11 +70,11 @@ class Base(Struct, frozen=True, gc=False):
 
 
 class OpeningLine(Struct, frozen=True, gc=False, omit_defaults=True):
-    """A writer begins: from here on only records of this epoch or a higher one count.
+    """The line with which a writer begins: from here on, only its epoch or a higher one counts.
 
-    ``torn`` says that the bytes from there to this line are what a crash or a full disk left of
-    an append that was never acknowledged. ``token`` tells the writer, "" for a fork, whose first
-    line says whose records come before its own: ``base``.
+    ``torn`` says that the bytes from that place to this line are the remains of an append which was
+    never acknowledged. ``token`` identifies the writer; it is "" for a fork, whose first line names
+    in ``base`` the records that come before its own.
     """
 
     lockstitch: int
@@ -87,7 +88,7 @@ class OpeningLine(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class RecordLine(Struct, frozen=True, gc=False):
-    """A record as the ``index``-th of ``count`` that were appended at once."""
+    """A record that is number ``index`` of the ``count`` records appended at once."""
 
     record: JournalRecord
     index: int
@@ -106,20 +107,20 @@ Line = OpeningLine | RecordLine
 def opening_line(
     session: str, epoch: int, at: int, holder: Holder | None, torn: int | None
 ) -> bytes:
-    """Write the line with which a writer begins."""
+    """Return the line with which a writer begins."""
     label, token = (holder.label, holder.token) if holder else ("", "")
     line = OpeningLine(VERSION, session, epoch, at, label, token, torn)
     return _sealed(msgspec.json.encode(line)[:-1])
 
 
 def fork_line(session: str, epoch: int, at: int, base: Base) -> bytes:
-    """Write the first line of a fork, which nobody has written to yet."""
+    """Return the first line of a fork that nobody has written to yet."""
     line = OpeningLine(FORKED, session, epoch, at, "", "", None, base)
     return _sealed(msgspec.json.encode(line)[:-1])
 
 
 def append_lines(records: Sequence[JournalRecord], entries: Sequence[JournalEntry]) -> bytes:
-    """Write the lines of one append, for one call of ``write``."""
+    """Return the lines of one append, to be written by one call of ``write``."""
     names = [tuple(map(blob_name, entry.blobs)) for entry in entries]
     count = len(records)
     return b"".join(
@@ -129,7 +130,7 @@ def append_lines(records: Sequence[JournalRecord], entries: Sequence[JournalEntr
 
 
 def record_line(written: RecordLine) -> bytes:
-    """Write one record's line."""
+    """Return the line of one record."""
     record = written.record
     start = b'{"seq":%d,"epoch":%d,"part":[%d,%d],"at":%d,"key":%s,"blobs":%s,"size":%d,"body":' % (
         record.seq,
@@ -150,7 +151,10 @@ def _sealed(line: bytes) -> bytes:
 
 
 def parse_line(line: bytes) -> Line | None:
-    """Read a line with its newline; None if it is not exactly what was written once."""
+    """Return the parsed line, given with its newline.
+
+    None if it is not exactly as it was written.
+    """
     if line.startswith(b'{"seq":'):
         return _parse_record(line)
     seal = _CHECK.fullmatch(line, max(len(line) - _CHECK_SIZE, 0))
@@ -191,7 +195,7 @@ def _parse_record(line: bytes) -> RecordLine | None:
 
 
 def left_of(line: bytes) -> JournalRecord | None:
-    """Read what is left of a damaged record's line, if its ending still says its digest."""
+    """Return what is left of a damaged record, if its line still ends with a digest."""
     ending = _ENDING.fullmatch(line, max(len(line) - _ENDING_SIZE, 0))
     if not ending:
         return None
@@ -206,12 +210,12 @@ def left_of(line: bytes) -> JournalRecord | None:
 
 
 def was_whole(tail: bytes) -> bool:
-    """Whether bytes begin with a line that was whole once and has changed since.
+    """Whether bytes begin with a line that was complete once and has changed since.
 
-    What a crash leaves of a line is a part from its beginning on, shorter than it says, or has
-    zeros wherever the file had grown and was not filled yet. So one that is as long as it says and
-    ends as a line does, without zeros, was damaged later; where its beginning is damaged, so that
-    it does not say, its ending tells, if that is its own and not that of a line written behind it.
+    A crash leaves only the beginning of a line, shorter than the line says it is, or zeros where
+    the file had grown and was not filled yet. So a line that has the length it says, ends as a line
+    does and contains no zeros was damaged later. If its beginning is damaged and no length can be
+    read, its ending decides, unless that is the ending of a line which was written after it.
     """
     start = _RECORD.match(tail)
     end = start.end() + int(start[8]) + _ENDING_SIZE if start else 0
@@ -224,12 +228,12 @@ def was_whole(tail: bytes) -> bool:
 
 
 def _ends_at(tail: bytes, end: int) -> bool:
-    """Whether a record's line ends there; one of the signs of it may be damaged."""
+    """Whether a record's line ends here; one of the three signs of an end may be damaged."""
     ending = tail[end - _ENDING_SIZE : end]
-    # The next writer begins with a space and a newline, and may have crashed, too.
+    # The next writer begins with a space and a newline, and may have crashed right after.
     if end > len(tail) or b" \n" in ending or ending.endswith(b" "):
         return False
-    # Another program may have written behind a line that lacks only its newline.
+    # Another program may have appended to a line that lacks only its newline.
     is_line = ending.endswith(b"\n") or end == len(tail) or bool(_RECORD.match(tail, end))
     signs = ((_ENDING_SIZE, b',"digest":"'), (_CHECK_SIZE, b',"check":"'), (3, b'"}'))
     there = sum(tail.startswith(sign, end - place) for place, sign in signs)
@@ -237,7 +241,7 @@ def _ends_at(tail: bytes, end: int) -> bool:
 
 
 def hidden_lines(piece: bytes) -> Iterator[tuple[int, Line]]:
-    """Find a whole line, and where it begins, at the end of a piece that begins otherwise."""
+    """Yield whole lines at the end of a piece that begins with other bytes, with their places."""
     for start in _STARTS.finditer(piece, 1):
         line = parse_line(piece[start.start() :])
         if line is not None:
@@ -245,7 +249,7 @@ def hidden_lines(piece: bytes) -> Iterator[tuple[int, Line]]:
 
 
 def wrong_version(line: OpeningLine, where: Where) -> Damaged:
-    """Return the error for a file that this version does not know."""
+    """Return the error for a file that this version cannot read."""
     known = f"{VERSION} or {FORKED}"
     return Damaged(f"it has version {line.lockstitch}, not {known}").about(*where)
 
@@ -254,11 +258,11 @@ CHUNK = 1 << 20
 
 
 class LogState(Struct, frozen=True, gc=False):
-    """How far a file counts: up to ``end``, with the last append from ``last`` on.
+    """How much of a file counts: everything up to ``end``; the last append begins at ``last``.
 
-    ``epoch`` and ``token`` are those of the last writer, ``made`` and ``changed`` the times of the
-    first writer and of the last record, and ``about`` is how the session was last described.
-    ``base`` is what a fork shares.
+    ``epoch`` and ``token`` belong to the last writer. ``made`` is the time of the first writer and
+    ``changed`` that of the last record. ``about`` is the last description of the session, and
+    ``base`` the part that a fork shares.
     """
 
     end: int = 0
@@ -275,16 +279,16 @@ class LogState(Struct, frozen=True, gc=False):
 
     @property
     def head(self) -> Head:
-        """Where the session stands."""
+        """The end of the session."""
         return Head(self.seq, self.digest, self.epoch)
 
 
 class LogWalk:
-    """Goes through a file's lines from a state on and finds what counts.
+    """Walks through the lines of a file, starting from a state, and decides which of them count.
 
-    ``torn`` is where bytes begin that do not count, None without such, and ``broken`` are the
-    whole records that an append there begins with. ``strange`` is where the first of those bytes
-    are that make no line.
+    ``torn`` is where bytes begin that do not count, None if there are none. ``broken`` are the
+    records at the beginning of an incomplete append there. ``strange`` is where the first of these
+    bytes are that form no line.
     """
 
     def __init__(self, state: LogState, session: str) -> None:
@@ -298,7 +302,7 @@ class LogWalk:
         self._parts_start = 0
 
     def feed(self, place: int, piece: bytes) -> list[RecordLine]:
-        """Take the next piece, a line but for the file's last one; returns a whole append."""
+        """Process the next piece, usually a line; return the append that it completes, if any."""
         line = parse_line(piece)
         if self.torn is None:
             if isinstance(line, OpeningLine) and not self._parts:
@@ -328,7 +332,7 @@ class LogWalk:
                 return []
             self._break(place)
             self.strange = place if line is None else None
-        # Behind bytes that do not count: go on with the writer that says so, or find damage.
+        # After bytes that do not count: either a new writer accounts for them, or they are damage.
         torn = self.torn
         if isinstance(line, OpeningLine) and line.epoch > self.state.epoch and line.torn == torn:
             self.torn = self.strange = None
@@ -340,9 +344,10 @@ class LogWalk:
         return []
 
     def finish(self, rest: bytes) -> None:
-        """Take note that the file ends: an append that is not whole does not count.
+        """Process the end of the file: an incomplete append does not count.
 
-        ``rest`` is what stands from ``strange`` on.
+        ``rest`` are the bytes from ``strange`` on. Raises ``Damaged`` if they were a whole line
+        once.
         """
         if self._parts:
             self._break(self._parts_start)
@@ -361,7 +366,7 @@ class LogWalk:
                 session=self.session
             )
         if line.base is not None:
-            # Go on behind the records that a fork shares; only its first line tells of them.
+            # A fork continues after the records that it shares; only its first line names these.
             if self.state.made:
                 raise Damaged("it is listed as a fork, but its first line does not say so").about(
                     *self.where
@@ -416,7 +421,10 @@ class LogWalk:
 
 
 def split_lines(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Cut a part of an open file into lines, each with its place; the last one may be none."""
+    """Yield the lines in a part of an open file, each with its place.
+
+    The last may be incomplete.
+    """
     rest: list[bytes] = []
     place = start
     while start < end and (read := os.pread(handle, min(CHUNK, end - start), start)):
@@ -433,7 +441,7 @@ def split_lines(handle: int, start: int, end: int) -> Iterator[tuple[int, bytes]
 
 
 def walk_file(walk: LogWalk, handle: int, end: int) -> Iterator[list[RecordLine]]:
-    """Go through an open file from where a walk stands to an end, one append after the other."""
+    """Walk through an open file up to ``end``; yield one append after the other."""
     try:
         for place, piece in split_lines(handle, walk.state.end, end):
             if whole := walk.feed(place, piece):
@@ -441,7 +449,8 @@ def walk_file(walk: LogWalk, handle: int, end: int) -> Iterator[list[RecordLine]
         place = end if walk.strange is None else walk.strange
         walk.finish(os.pread(handle, end - place, place))
     except Damaged:
-        # It had been acknowledged, or there would be no damage: what is left of it counts.
+        # There would be no damage if the append had not been acknowledged, so its intact records
+        # count.
         if walk.broken:
             yield walk.broken
         raise

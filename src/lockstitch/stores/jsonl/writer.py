@@ -1,9 +1,10 @@
-"""A session's file in the hands of one writer, and how it is taken over by the next.
+"""Write a session's file as its only writer, and take it over from the last one.
 
-Claims and locks in ``.leases`` are not needed to read a session or to keep it right: which writer
-counts is in the file itself. A claim says that the last writer is alive, and the lock keeps two
-writers from adding lines at once. A process that was stopped while it had the lock is passed by:
-its lines, when it wakes, come behind the next writer's opening line and count for nothing.
+The claims and locks in ``.leases`` are not needed to read a session or to keep it valid, because
+the file itself says which writer counts. A claim shows that the last writer is alive, and the lock
+keeps two writers from appending at the same time. A process that was stopped while it held the lock
+does not block others: the lines that it writes when it wakes up come after the next writer's
+opening line and do not count.
 """
 
 from __future__ import annotations
@@ -43,10 +44,9 @@ Keep = Callable[[list[bytes]], None]
 
 
 class LogWriter:
-    """Adds to a file under a lease; every call but ``beat`` needs the session's lock.
+    """Appends to a file under a lease; every method but ``beat`` needs the session's lock.
 
-    After a failed write nothing more is written: whoever opens the file next finds out
-    what is there.
+    After a failed write it writes nothing more: the next writer finds out what was written.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class LogWriter:
         self._where = Where(session=lease.session)
 
     def append(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
-        """Add entries in one write, after what they name was kept."""
+        """Append entries in one write, after storing the large values that they name."""
         self.require()
         if after != self._state.seq:
-            # They may be there already, from a try whose outcome was not heard of.
+            # An earlier attempt whose outcome was not reported may have written them already.
             start, keys = after - self.lease.head.seq, [entry.key for entry in entries]
             if not (after < self._state.seq and start >= 0 and self._keys[start:] == keys):
                 raise moved(self._where, self._state.seq, after)
@@ -84,7 +84,7 @@ class LogWriter:
         return self._state.head
 
     def replace(self, entries: Sequence[JournalEntry], after: int, keep: Keep) -> Head:
-        """Put a file with other records in the place of this one, under the same lease."""
+        """Replace this file by one with other records, under the same lease."""
         self.require(after)
         head = Head(0, START, self.lease.epoch)
         records = chain_entries(head, self.lease.epoch, entries)
@@ -94,7 +94,8 @@ class LogWriter:
             opening = opening_line(name, self.lease.epoch, now(), holder, None)
             lines = opening + append_lines(records, entries)
             with write_draft(self._files.folder, [lines]) as draft:
-                # Looked at once more: all that took long enough to be stopped and taken over.
+                # Check again, since writing took long enough for this process to be stopped and
+                # replaced.
                 self._catch_up()
                 draft.replace(self._files.log(name))
             handle, self._handle = self._handle, self._files.writing(name, create=False)
@@ -109,7 +110,7 @@ class LogWriter:
         return self._state.head
 
     def remove(self) -> None:
-        """Remove the file; whoever has it open finds it gone."""
+        """Delete the file; readers that have it open notice that it is gone."""
         self.require()
         with self._sure():
             self._files.log(self.lease.session).unlink()
@@ -118,7 +119,7 @@ class LogWriter:
         self._files.lock(self.lease.session).unlink(missing_ok=True)
 
     def require(self, after: int | None = None) -> None:
-        """Raise if this is no longer the file's writer, or its records end elsewhere."""
+        """Raise an error if this is no longer the writer or if the records end elsewhere."""
         if self._is_unsure:
             raise Unsure("an earlier write failed; open it again").about(*self._where)
         self._catch_up()
@@ -127,7 +128,7 @@ class LogWriter:
 
     @contextmanager
     def _sure(self) -> Iterator[None]:
-        """Turn a failure into ``Unsure``, and be unsure from then on, whatever it was."""
+        """Turn a failure of any kind into ``Unsure``, and stay unsure from then on."""
         self._is_unsure = True
         try:
             yield
@@ -136,13 +137,13 @@ class LogWriter:
         self._is_unsure = False
 
     def spoilt(self, error: OSError) -> Unsure:
-        """Write nothing more, because of a failure; returns the error that says so."""
+        """Stop all further writes because of a failure; return the error that says so."""
         self._is_unsure = True
         reason = error.strerror or "failed"
         return Unsure(f"writing failed ({reason}); open it again").about(*self._where)
 
     def _note(self, records: list[JournalRecord], size: int) -> None:
-        """Take the new records in, if nothing came in between; else look what counts."""
+        """Add new records to the state; read the file again if anything else was appended."""
         start = os.lseek(self._handle, 0, os.SEEK_CUR) - size
         if self._is_moved():
             raise Unsure("its file was replaced meanwhile; open it again").about(*self._where)
@@ -174,7 +175,7 @@ class LogWriter:
         return not os.path.samestat(found, os.fstat(self._handle))
 
     def _catch_up(self) -> None:
-        """Read what others added; raises if this is no longer the file's writer."""
+        """Read what others appended; raise an error if this is no longer the writer."""
         size = os.fstat(self._handle).st_size
         if size < self._state.end or self._is_moved():
             raise Damaged("its file was replaced or cut; nothing was written to it").about(
@@ -191,13 +192,16 @@ class LogWriter:
             raise Unsure("others wrote to its file; open it again").about(*self._where)
 
     def beat(self, *, if_due: bool = False) -> None:
-        """Write that the holder is alive; if that fails, the next beat may do."""
+        """Record that the holder is alive.
+
+        A failure is ignored, since the next beat may succeed.
+        """
         with suppress(OSError):
             if not if_due or self._claim.is_due():
                 self._claim.beat()
 
     def close(self) -> None:
-        """Give the claim up and let go of the file."""
+        """Give up the claim and close the file."""
         if self._is_unsure:
             self._claim.leave()
         else:
@@ -208,7 +212,10 @@ class LogWriter:
 
 
 def write_once(handle: int, data: bytes) -> None:
-    """Add data at the end in one call, durably; what is missing of it is never written later."""
+    """Append data durably by one call.
+
+    If that call writes only a part, the rest is never written.
+    """
     if os.write(handle, data) != len(data):
         raise OSError(errno.ENOSPC, "only a part could be written")
     if sys.platform == "linux":
@@ -218,9 +225,9 @@ def write_once(handle: int, data: bytes) -> None:
 
 
 def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> LogWriter:
-    """Become the writer of a session that nobody holds, under its lock.
+    """Become the writer of a session that nobody holds; the caller holds its lock.
 
-    Raises ``Held`` if another one became it at the same moment, and ``OSError``.
+    Raises ``Held`` if another process became the writer at the same moment, and ``OSError``.
     """
     handle = files.writing(session, create=create)
     try:
@@ -230,11 +237,12 @@ def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> 
         try:
             if last.exists():
                 _rewrite(files, session, handle, before.state)
-            # The new writer's line, on a line of its own whatever stands before it.
+            # The opening line must start a line of its own.
             line = opening_line(session, before.state.epoch + 1, now(), holder, before.torn)
             size = os.fstat(handle).st_size
             is_line = not size or os.pread(handle, 1, size - 1) == b"\n"
-            # The space keeps a line that lacks nothing but its newline from being whole after all.
+            # If only the newline of the last line is missing, the space keeps that line from
+            # becoming valid.
             write_once(handle, (line if is_line else b" \n" + line))
             if not before.state.epoch:
                 os_files.sync_folder(files.folder)
@@ -258,11 +266,11 @@ def open_writer(files: Files, session: str, seconds: float, *, create: bool) -> 
 
 
 def _rewrite(files: Files, session: str, handle: int, state: LogState) -> None:
-    """Write the last append once more, the same bytes in the same place.
+    """Write the last append again, the same bytes in the same place.
 
-    If its writer did not end well, syncing it may have failed, and the system may hold it for
-    durable although it never reached the disk. Written again, it is what the next sync brings
-    there. Only the last one can need that, since every other was synced before the next.
+    If its writer did not end well, its fsync may have failed. The system may then treat the bytes
+    as clean although they never reached the disk; writing them again makes the next fsync store
+    them. Only the last append can need this, since each earlier one was synced before the next.
     """
     if state.end == state.last:
         return
@@ -285,7 +293,7 @@ _WRITING = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0
 
 
 class Claim(Struct, frozen=True):
-    """A holder, how long it may be silent, and the moment on its clock when that is over."""
+    """A holder, for how long it may be silent, and the time on its clock when that ends."""
 
     holder: Holder
     seconds: float
@@ -293,7 +301,7 @@ class Claim(Struct, frozen=True):
 
 
 class OwnClaim:
-    """The claim of a writer of this process, in a file of its own that a crash leaves behind."""
+    """The claim of a writer in this process: a file of its own, which a crash leaves behind."""
 
     def __init__(self, path: Path, holder: Holder, seconds: float) -> None:
         self.path = path
@@ -304,28 +312,31 @@ class OwnClaim:
 
     @property
     def holder(self) -> Holder:
-        """Whose claim it is."""
+        """The holder that the claim names."""
         return self._claim.holder
 
     def beat(self) -> None:
-        """Write that the holder is alive; in place, so that a full disk does not matter."""
+        """Record that the holder is alive.
+
+        Written in place, so that a full disk does not matter.
+        """
         with self._guard:
             if self._handle >= 0:
                 self._claim = structs.replace(self._claim, deadline=clock() + self._claim.seconds)
                 os.pwrite(self._handle, msgspec.json.encode(self._claim).ljust(_SIZE), 0)
 
     def is_due(self) -> bool:
-        """Whether a third of the time of silence is over."""
+        """Whether a third of the permitted silence has passed."""
         return clock() > self._claim.deadline - self._claim.seconds * 2 / 3
 
     def drop(self) -> None:
-        """Give the claim up: all that was written is durable."""
+        """Give up the claim, and delete its file, because everything written is durable."""
         self._close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
     def leave(self) -> None:
-        """Give the claim up, but leave its file, because something may not be durable."""
+        """Give up the claim but keep its file, because something may not be durable."""
         self._claim = structs.replace(self._claim, seconds=-clock())
         with suppress(OSError):
             self.beat()
@@ -339,31 +350,31 @@ class OwnClaim:
 
 
 def read_claim(path: Path) -> Claim | None:
-    """Read the claim of a writer; None if it gave it up or cannot be understood."""
+    """Return the claim of a writer; None if there is none or it cannot be read."""
     for step in _STEPS:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Claim)
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError:
-            time.sleep(step)  # It may have been caught while it was written.
+            time.sleep(step)  # The holder may have been writing it at that moment.
     return None
 
 
 class ClaimWatch:
-    """Knows whether holders of claims are alive; of those of another boot, by what changes."""
+    """Decides whether the holders of claims are alive; watches those of other boots for changes."""
 
     def __init__(self, seconds: float) -> None:
         self._here = myself()
         self._watching = HolderWatch(seconds)
 
     def is_alive(self, claim: Claim, path: Path) -> bool:
-        """Whether the holder of a claim, which is kept at ``path``, has to be waited for."""
+        """Whether the holder of the claim at ``path`` may still be alive."""
         holder = claim.holder
         if is_gone(holder):
             return False
         if holder.boot == self._here.boot:
-            # A deadline further away than that was set before the clock began anew.
+            # A deadline further away than this was set before the clock restarted.
             return 0 < claim.deadline - clock() <= claim.seconds + 1
         beside, noted = noted_at(path), ""
         with suppress(OSError):
@@ -371,29 +382,29 @@ class ClaimWatch:
         seen = HolderSighting(holder.token, "", claim.deadline, claim.seconds, noted)
         left = self._watching.see(holder.token, seen)
         if left and (note := self._watching.note(holder.token, seen)):
-            # Without it, the next process begins to watch anew.
+            # If this fails, the next process has to start watching from scratch.
             with suppress(OSError):
                 beside.write_text(note, "ascii")
         return left > 0
 
 
 def noted_at(path: Path) -> Path:
-    """Name the file beside a claim in which is noted who saw it when."""
+    """Return the path of the file beside a claim that says when the holder was last seen."""
     return path.with_name(f"{path.name}.seen")
 
 
 @contextmanager
 def hold_lock(path: Path, pass_by: Callable[[float], bool]) -> Iterator[None]:
-    """Have the lock of a session; ``pass_by`` is asked with the seconds waited while it is taken.
+    """Hold the lock of a session; while waiting, call ``pass_by`` with the seconds waited.
 
-    It may raise, or answer True: then the lock is replaced by a new one.
+    ``pass_by`` may raise an error, or return True: then a new lock replaces the old one.
     """
     handle = _take_lock(path, pass_by)
     try:
         yield
     finally:
         with suppress(OSError):
-            # A child forked meanwhile shares the open file: closing it would not unlock it.
+            # A child forked meanwhile shares the open file, so closing it would not unlock it.
             fcntl.flock(handle, fcntl.LOCK_UN)
         with suppress(OSError):
             os.close(handle)
@@ -404,7 +415,7 @@ def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
     for count in range(sys.maxsize):
         handle = os.open(path, _WRITING | os.O_CREAT, 0o600)
         if not os_files.is_locked(handle):
-            # The lock is worth nothing if the path names another file by now.
+            # If the path now names another file, this lock protects nothing.
             with suppress(FileNotFoundError):
                 if os.path.samestat(path.lstat(), os.fstat(handle)):
                     return handle
@@ -412,7 +423,7 @@ def _take_lock(path: Path, pass_by: Callable[[float], bool]) -> int:
         if pass_by(time.monotonic() - start):
             break
         time.sleep(_STEPS[min(count, len(_STEPS) - 1)])
-    # Whoever has the lock is passed by: a new one takes its place.
+    # The holder of the lock is stuck: a new lock takes the place of its lock.
     draft = path.with_name(f"{os_files.PREFIX}{secrets.token_hex(16)}{os_files.SUFFIX}")
     handle = os.open(draft, _WRITING | os.O_CREAT | os.O_EXCL, 0o600)
     try:

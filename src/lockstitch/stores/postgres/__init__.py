@@ -1,9 +1,9 @@
-"""The store for a fleet: many sessions, processes and machines on one PostgreSQL.
+"""The store for a fleet: many sessions, processes and machines on one PostgreSQL server.
 
-Every write is one statement in a transaction of its own, so it works through a pooler in
-transaction mode, and the server decides in that very transaction whether the writer is still the
-one. A lost connection leaves a write of unknown outcome: that lease, and no other, is in doubt, for
-a fleet's store holds many sessions over many connections.
+Every write is one statement in a transaction of its own. So it works through a pooler in
+transaction mode, and the server decides within that transaction whether the writer still holds the
+lease. If a connection is lost during a write, its outcome is unknown. That puts only this lease in
+doubt, because the store holds many sessions over many connections.
 """
 
 from __future__ import annotations
@@ -81,23 +81,26 @@ from lockstitch.stores.postgres.connections import (
 
 
 class ServerLeases:
-    """What is known of the leases taken here; safe for many threads."""
+    """The leases taken through one backend; threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # By their tokens; each with the head where its session stands now.
+        # By token; each with the head at which its session stands now.
         self._held: dict[str, Lease] = {}
         self._doubtful: set[str] = set()
         self._gone: dict[str, set[str]] = {}
 
     def add(self, lease: Lease) -> None:
-        """Hold a lease; with it every doubt about the session's earlier ones is over."""
+        """Add a lease; the tokens given up before for its session no longer matter."""
         with self._lock:
             self._gone.pop(lease.session, None)
             self._held[lease.token] = lease
 
     def head(self, lease: Lease) -> Head | None:
-        """Return where the session of a lease stands; raises ``Unsure`` if that is in doubt."""
+        """Return the head of a lease's session.
+
+        Raise ``Unsure`` if a write has an unknown outcome.
+        """
         with self._lock:
             if lease.token in self._doubtful:
                 raise Unsure(
@@ -108,21 +111,21 @@ class ServerLeases:
         return held.head if held else None
 
     def move(self, lease: Lease, head: Head) -> None:
-        """Remember where a session stands after an append."""
+        """Record the head of a session after an append."""
         with self._lock:
             held = self._held.get(lease.token)
             if held and head.seq > held.head.seq:
                 self._held[lease.token] = structs.replace(lease, head=head)
 
     def doubt(self, lease: Lease) -> None:
-        """Remember that a write under a lease has an unknown outcome."""
+        """Record that a write under a lease has an unknown outcome."""
         with self._lock:
             self._held.pop(lease.token, None)
             self._doubtful.add(lease.token)
             self._gone.setdefault(lease.session, set()).add(lease.token)
 
     def give_up(self, session: str, token: str) -> None:
-        """Remember a token that may stand in the store and that nobody uses any more."""
+        """Record a token that the store may hold although nobody uses it any more."""
         with self._lock:
             self._gone.setdefault(session, set()).add(token)
 
@@ -132,39 +135,39 @@ class ServerLeases:
             return sorted(self._gone.get(session, ()))
 
     def drop(self, tokens: set[str]) -> None:
-        """Forget leases that were given back or taken over."""
+        """Forget leases that were released or taken over."""
         with self._lock:
             for token in tokens:
                 self._held.pop(token, None)
 
     def leftover(self) -> list[tuple[str, str]]:
-        """Return what may stand in the store as held by this backend: tokens and their sessions."""
+        """Return the tokens that the store may show as held by this backend, and their sessions."""
         with self._lock:
             held = [(token, lease.session) for token, lease in self._held.items()]
             lost = [(token, name) for name, tokens in self._gone.items() for token in tokens]
         return held + lost
 
     def live(self) -> list[Lease]:
-        """Return the leases that are held here and not in doubt."""
+        """Return the leases that are held and not in doubt."""
         with self._lock:
             return list(self._held.values())
 
 
 LISTED = 1000
-# So many leases are kept alive by one statement, which locks them for as long as it takes.
+# How many leases one statement keeps alive; it locks their rows while it runs.
 RENEWED = 200
 
 
 class PostgresBackend(Backend):
     """Sessions in the schema ``lockstitch`` of a PostgreSQL database.
 
-    ``dsn`` is a URL or libpq's ``name=value`` pairs; with several hosts the primary is looked for.
-    The tables are made, and brought up to this version, unless ``create`` is false: then a
-    database without them raises ``Unreadable``, and nothing is made. At most ``connections`` are
-    open at a time, and two more to keep leases alive and to follow sessions. A server that says
-    nothing for ``timeout`` seconds is given up: a write is ``Unsure`` then, and the next call
-    begins on a new connection. Tables and functions there have to be our own or a superuser's, or
-    those of a role in ``owners``: whose they are decides what runs with our rights.
+    ``dsn`` is a URL or libpq's ``name=value`` pairs; of several hosts the primary is used. The
+    tables are created and migrated to this version, unless ``create`` is false: then nothing is
+    created, and a database without them raises ``Unreadable``. At most ``connections`` are open at
+    a time, and two more that keep leases alive and follow sessions. A server that says nothing for
+    ``timeout`` seconds is given up: a write is then ``Unsure``, and the next call opens a new
+    connection. The tables and functions must belong to us, to a superuser, or to a role in
+    ``owners``, because their owner decides what code runs with our rights.
     """
 
     def __init__(  # noqa: PLR0913 - options by name
@@ -217,7 +220,8 @@ class PostgresBackend(Backend):
                         self._leases.add(lease)
                         self._heartbeat.start()
                         return lease
-                # Got only because this very store was being closed and gave its own lease back.
+                # This store was being closed and released its own lease, which is why the lease was
+                # free.
                 self._give_back([(lease.token, lease.session)])
                 raise Closed("the store was closed").about(self.url)
             pause = self._wait_for_holder(session, HolderSighting(*held), deadline, pause)
@@ -225,7 +229,9 @@ class PostgresBackend(Backend):
     def _wait_for_holder(
         self, session: str, seen: HolderSighting, deadline: float, pause: float
     ) -> float:
-        """Wait a moment for who holds a session, unless they are gone; returns the next pause.
+        """Wait a moment for a session's holder, unless it is gone.
+
+        Return the length of the next pause.
 
         Raises ``Held`` when the time is up.
         """
@@ -233,7 +239,7 @@ class PostgresBackend(Backend):
             return pause
         remaining = self._watching.see(session, seen)
         if not remaining:
-            return pause  # It was silent for long enough: asked once more, it is passed by.
+            return pause  # silent for long enough: the next attempt takes over
         left = deadline - time.monotonic()
         if left <= 0:
             raise self._give_up(session, seen)
@@ -241,9 +247,9 @@ class PostgresBackend(Backend):
         return min(pause * 1.5, LONGEST)
 
     def _give_up(self, session: str, seen: HolderSighting) -> Held:
-        """Note what was seen of a holder, for whoever tries next; returns the error to raise."""
+        """Store what was seen of a holder for the next attempt; return the error to raise."""
         if note := self._watching.note(session, seen):
-            # Without the note, the next one on this machine begins to watch anew.
+            # If this fails, the next process on this machine has to start watching from scratch.
             with suppress(LockstitchError, psycopg.Error):
                 self._server.run(schema.WATCH, (session, seen.token, seen.beats, note))
         return Held(f"{_label(read_holder(seen.holder.encode()))} holds it").about(session=session)
@@ -255,7 +261,7 @@ class PostgresBackend(Backend):
             self._leases.drop({lease.token})
             if not self._leases.live():
                 self._heartbeat.stop()
-        # If the server is out of reach the lease ends by itself, when its time is up.
+        # If the server cannot be reached, the lease expires by itself.
         try:
             self._server.ensure(
                 schema.RELEASE, ([lease.token], [lease.session]), _named(lease.session)
@@ -267,11 +273,11 @@ class PostgresBackend(Backend):
         self._require_open()
         require_lines(entries)
         for _ in range(TRIES):
-            # Where the session stands, as far as is known here; another thread may be ahead.
+            # The head as this backend knows it; another thread may have appended already.
             head = self._leases.head(lease)
             if head is None or head.seq < after:
                 head = self.head(lease.session) or NEW
-            # Behind another record than the last it only asks whether the entries are there.
+            # After any record but the last, this only checks whether the entries are already there.
             is_last = head.seq == after
             records = chain_entries(head, lease.epoch, entries) if is_last else []
             digest = head.digest if is_last else None
@@ -355,7 +361,7 @@ class PostgresBackend(Backend):
 
     @contextmanager
     def _doubtful(self, lease: Lease) -> Iterator[None]:
-        """With an unknown outcome, the lease is in doubt from here on."""
+        """Put the lease in doubt if the outcome of the block is unknown."""
         try:
             yield
         except LockstitchError:
@@ -415,7 +421,7 @@ class PostgresBackend(Backend):
             listing = listing.behind(found[-1])
 
     def _described(self, row: Row) -> Listed:
-        """List a session, with its holder unless that is surely dead."""
+        """Return the listing of a session, without its holder if that is certainly dead."""
         name, seq, epoch, created, changed, text, *body = row
         holder = read_holder(text.encode())
         is_gone = not text or (holder is not None and self._is_gone(holder))
@@ -441,7 +447,7 @@ class PostgresBackend(Backend):
     def receive(self, incoming: IncomingSession) -> Head:
         self._require_open()
         name = check_session_name(incoming.session)
-        # Its pieces come once: what is known to be there already is not begun.
+        # The pieces can be read only once, so check before beginning.
         if not incoming.is_there(self.head(name)):
             reading.receive_session(self._pool, incoming)
         return self.head(name) or NEW
@@ -480,7 +486,7 @@ class PostgresBackend(Backend):
             while (left := deadline - time.monotonic()) > 0:
                 changed.clear()
                 is_notified = self._notifications.subscribe(session, self._follow, left)
-                # Looked at after subscribing, so nothing falls in between.
+                # Check after subscribing, so that no record is missed in between.
                 if self._is_behind(session, after):
                     return True
                 changed.wait(min(left, LISTENING if is_notified else pause))
@@ -507,10 +513,10 @@ class PostgresBackend(Backend):
         return reading.verify_all(ask, self._described)
 
     def vacuum(self, *, wait: float = VACUUM_SECONDS) -> int:
-        """Have the server clear away what was removed; it gives back what lies at the end of files.
+        """Have the server clear what was deleted; it returns only the space at the end of files.
 
-        What lies in between is used for new records. Readers and writers go on meanwhile. What
-        was removed may be in the server's log, and in its backups, for as long as it keeps those.
+        The space in between is used for new records. Readers and writers continue meanwhile.
+        Deleted content may remain in the server's log and backups for as long as it keeps those.
         """
         self._require_open()
         before = self._server.ask(schema.TABLE_SIZES, (), Where(self.url))
@@ -535,14 +541,14 @@ class PostgresBackend(Backend):
         self._pool.close()
 
     def _give_back(self, held: list[tuple[str, str]]) -> None:
-        """Release leases if the server can be reached; else they end when their time is up."""
+        """Release leases if the server can be reached; otherwise they expire."""
         with suppress(LockstitchError, ConnectionLost):
             for start in range(0, len(held), RENEWED):
                 tokens, sessions = zip(*held[start : start + RENEWED], strict=True)
                 self._server.tell(schema.RELEASE, (list(tokens), list(sessions)), Where(self.url))
 
     def _knows_gone(self, session: str, seen: HolderSighting) -> bool:
-        """Whether a holder is surely dead; then the next try passes it by."""
+        """Whether a holder is certainly dead, so that the next attempt takes the session over."""
         other = read_holder(seen.holder.encode())
         if other is None or not self._is_gone(other):
             return False
@@ -550,10 +556,10 @@ class PostgresBackend(Backend):
         return True
 
     def _ask_for_lease(self, session: str, *, create: bool) -> tuple[Row, str]:
-        """Ask for a lease under a token of its own each time.
+        """Ask for a lease, with a new token for each attempt.
 
-        One that was lost may have been given all the same, or be given yet: the next takes it
-        from ourselves, and a late one finds the session held.
+        If the connection is lost, the lease may have been given all the same, or be given later.
+        The next attempt takes it from the token given up, and a late one finds the session held.
         """
         for _ in range(2):
             holder = structs.replace(self._myself, token=secrets.token_hex(8))
@@ -580,11 +586,14 @@ class PostgresBackend(Backend):
         )
 
     def _is_gone(self, holder: leases.Holder) -> bool:
-        """Whether a holder is surely dead; another boot may be another machine of the same name."""
+        """Whether a holder is certainly dead.
+
+        Another boot may be another machine of the same name.
+        """
         return holder.boot == self._myself.boot and leases.is_gone(holder)
 
     def _beat(self) -> None:
-        """Keep all leases alive; a beat that fails is a missed one, since the next may succeed."""
+        """Keep all leases alive; a failure is ignored, since the next beat may succeed."""
         live = self._leases.live()
         for start in range(0, len(live), RENEWED):
             part = live[start : start + RENEWED]
@@ -607,7 +616,7 @@ class PostgresBackend(Backend):
 def _columns(
     entries: Sequence[JournalEntry], records: Sequence[JournalRecord]
 ) -> tuple[list[Any], ...]:
-    """Return entries as columns; without records they are only asked for."""
+    """Return entries as columns; without records, only to ask whether the entries are there."""
     sent = entries if records else ()
     blobs = sorted({blob_name(value): value for one in sent for value in one.blobs}.items())
     return (
@@ -625,7 +634,7 @@ def _named(session: str) -> Where:
 
 
 def _let_go(pid: int, pool: Pool, notifications: Notifications) -> None:
-    """Close what a backend left open; not in a forked process, which shares its sockets."""
+    """Close what a backend left open, but not in a forked process, which shares its sockets."""
     if os.getpid() == pid:
         notifications.close()
         pool.close()

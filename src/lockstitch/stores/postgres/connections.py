@@ -1,16 +1,18 @@
-"""Connections to one PostgreSQL, statements over them, and what became of each.
+"""Connections to a PostgreSQL server, running statements on them, and their outcomes.
 
-A server that was stopped, or a network that swallows all that is sent, closes nothing: the one's
-machine still acknowledges every packet, so no timeout of TCP's ends the wait, and no timeout of
-the server's own, since it does not run. So a connection here does not wait for ever.
+A server that was stopped, or a network that drops all packets, closes no connection. The stopped
+server's machine still acknowledges every packet, so no TCP timeout ends the wait, and the server's
+own timeouts do not run either. So a connection here limits the wait itself.
 
 An error that the server reports with severity ERROR has rolled the statement back: nothing was
-written. After anything else, a lost connection first of all, nobody knows. The server's own texts
-may quote what was sent, so its codes are translated here and its texts are not passed on.
+written. After anything else, such as a lost connection, the outcome is unknown. The server's error
+texts may quote the data that was sent, so only its codes are translated; its texts are not passed
+on.
 
-One connection of a backend listens for all who wait for new records. A notification only wakes who
-waits, who then looks at the session itself: it may be lost with the connection, and through a
-pooler it does not come at all. Where none can come, waiting is looking again and again.
+One connection of a backend listens on behalf of all threads that wait for new records. A
+notification only wakes a thread, which then reads the session itself, because notifications get
+lost with their connection and do not pass through poolers. Where none can come, waiting means
+reading repeatedly.
 """
 
 from __future__ import annotations
@@ -44,25 +46,26 @@ from lockstitch.errors import (
 )
 from lockstitch.stores import addresses
 
-# No pause of this process itself, however long, counts for more than that as a server's silence.
+# A pause of this process counts as at most this many seconds of the server's silence.
 _STEP = 1.0
 _Result = TypeVar("_Result")
 
 
 class Silent(psycopg.OperationalError):
-    """The server has said nothing for as long as was waited for it."""
+    """The server has said nothing for as long as a statement may wait."""
 
 
 class ServerConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Raises ``Silent`` when nothing comes or goes for ``patience`` seconds; None is for ever.
+    """A connection that raises ``Silent`` if nothing is sent or received for ``patience`` seconds.
 
-    After that nobody knows what the server does with what was sent: only closing is of use.
+    With None it waits forever. After ``Silent`` it is unknown what the server does with what was
+    sent, so the connection can only be closed.
     """
 
     patience: float | None = None
 
     def wait(self, gen: Generator[Any, Any, _Result], *args: Any, **options: Any) -> _Result:
-        """Wait for the server, as psycopg does; it looks up from that several times a second."""
+        """Wait for the server as psycopg does, but check the time several times a second."""
         if self.patience is not None:
             gen = _bounded(gen, self.patience)
         return super().wait(gen, *args, **options)
@@ -111,7 +114,7 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
 
 
 def is_rolled_back(error: psycopg.Error) -> bool:
-    """Whether the server itself said that the statement failed, so nothing of it was kept."""
+    """Whether the server itself reported the failure, so that nothing of the statement was kept."""
     code = error.sqlstate or ""
     if not code or code in _DOUBTFUL or code.startswith("08"):
         return False
@@ -119,12 +122,12 @@ def is_rolled_back(error: psycopg.Error) -> bool:
 
 
 def is_worth_another_try(error: psycopg.Error) -> bool:
-    """Whether the same statement, rolled back, may well succeed at once."""
+    """Whether the same statement, which was rolled back, may succeed if repeated at once."""
     return is_rolled_back(error) and error.sqlstate in _RETRIED
 
 
 def translate_error(error: psycopg.Error, where: Where) -> LockstitchError:
-    """Return our error for a reported one; nothing was written."""
+    """Return our error for one that the server reported; nothing was written."""
     code = error.sqlstate or ""
     try:
         name = errors.lookup(code).__name__
@@ -135,7 +138,7 @@ def translate_error(error: psycopg.Error, where: Where) -> LockstitchError:
 
 
 def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
-    """Return in one line why no connection was made, without what must not be seen."""
+    """Return in one line why a connection failed, without secrets."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines) or "no reason given"
     for secret in sorted(secrets, key=len, reverse=True):
@@ -144,12 +147,12 @@ def reason_of(error: psycopg.Error, secrets: list[str]) -> str:
 
 
 SIZE = 16
-# Longer than the server waits for a lock, so that its word on that comes first.
+# Longer than the server waits for a lock, so that its error about the lock arrives first.
 TIMEOUT = 40.0
-# What reads or rewrites whole tables may take so many times as long.
+# How many times as long statements may take that read or rewrite entire tables.
 SLOW = 20
 IDLE = 300.0
-# A peer that is gone without a word is noticed within a minute.
+# Keepalives notice within a minute that the other side is gone.
 _CONNECTING = 10
 _DEFAULTS = {
     "application_name": "lockstitch",
@@ -164,20 +167,20 @@ Connection = ServerConnection
 
 
 class ServerAddress(Struct, frozen=True):
-    """Where a database is and how to get in; shown only without what must not be seen."""
+    """The address of a database with its credentials; only shown without secrets."""
 
     url: str
     parameters: dict[str, Any]
     secrets: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Show the address without secrets."""
+        """Return the address without secrets."""
         return f"Address({self.url!r})"
 
     def connect(self, patience: float | None = None) -> Connection:
-        """Make a connection, each statement on it a transaction; raises ``Unreadable``.
+        """Open a connection in autocommit mode; raise ``Unreadable`` if that fails.
 
-        With ``patience`` it gives a server up that is silent for so many seconds.
+        With ``patience`` it gives up on a server that is silent for that many seconds.
         """
         options: dict[str, Any] = {**self.parameters, "client_encoding": "UTF8"}
         if patience is not None and patience < _CONNECTING:
@@ -193,17 +196,17 @@ class ServerAddress(Struct, frozen=True):
 
 
 def address_of(dsn: str) -> ServerAddress:
-    """Read a connection string, as a URL or as ``name=value`` pairs."""
+    """Return the address in a connection string, a URL or ``name=value`` pairs."""
     try:
         found = conninfo_to_dict(dsn)
     except psycopg.Error:
         found = None
     read = addresses.parsed(dsn)
     if found is None or read is None:
-        # What libpq says about it quotes it, and with it a password.
+        # The error text of libpq would quote the address and with it a password.
         raise UsageError(addresses.UNREAD).about(addresses.public(dsn))
     if read.is_odd:
-        # libpq would say that there is no host of that name, and name it.
+        # libpq would say that there is no such host, and name the password as the host.
         raise UsageError(
             "the host, the port or the database in this address is not valid; a password may be "
             "unencoded: write %40 for an @ in it, %2F for a /, %3A for a :, and %25 for a %"
@@ -215,7 +218,7 @@ def address_of(dsn: str) -> ServerAddress:
 
 
 class FairSemaphore:
-    """Lets so many in at a time, first come, first served: a semaphore would let some starve."""
+    """Admits a number of threads at a time, first come, first served, so that none starves."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -223,7 +226,7 @@ class FairSemaphore:
         self._lock = threading.Lock()
 
     def enter(self, patience: float) -> bool:
-        """Wait for one's turn; False if it does not come in time."""
+        """Wait for admission; return False if it does not come in time."""
         turn = threading.Lock()
         with self._lock:
             if self._free and not self._queue:
@@ -241,12 +244,12 @@ class FairSemaphore:
                     if is_waiting:
                         self._queue.remove(turn)
                 if not is_waiting:
-                    # The turn came at the very moment that the patience ended: it is passed on.
+                    # Admission came at the very moment the wait ended, so pass it on.
                     self.leave()
         return is_in
 
     def leave(self) -> None:
-        """Let the next one in."""
+        """Admit the next thread."""
         with self._lock:
             if self._queue:
                 self._queue.popleft().release()
@@ -254,16 +257,16 @@ class FairSemaphore:
                 self._free += 1
 
 
-# Why not psycopg_pool (3.3 was tried): its workers connect in the background, so that a caller
-# learns nothing but PoolTimeout, after all of its time, where a port is closed or a password wrong;
-# here the thread that wants a connection makes it, and the reason reaches it at once. Its null
-# pool, which does connect in the caller, does so under a lock: of four callers of a silent server,
-# each given 8 seconds, the last came back after 32.
+# Why not psycopg_pool (3.3 was tried): its workers connect in the background, so a caller learns
+# nothing but PoolTimeout, and only after its full timeout, even if a port is closed or a password
+# wrong. Here the thread that wants a connection opens it, and gets the reason at once.
+# psycopg_pool's null pool does connect in the caller, but under a lock: of four callers of a silent
+# server, with 8 seconds each, the last one returned after 32.
 class Pool:
-    """Connections that are lent, one to a thread at a time; ``timeout`` is for every wait.
+    """Lends connections, one to a thread at a time; ``timeout`` limits every wait.
 
-    Before one is lent again it is looked at, without a round trip, for whether the server has
-    closed it meanwhile.
+    Before a connection is lent again, it is checked without a round trip whether the server has
+    closed it.
     """
 
     def __init__(self, address: ServerAddress, size: int = SIZE, timeout: float = TIMEOUT) -> None:
@@ -276,7 +279,7 @@ class Pool:
 
     @contextmanager
     def connection(self, patience: float | None = None) -> Iterator[Connection]:
-        """Lend a connection that works, as far as can be seen."""
+        """Lend a connection that works as far as can be seen."""
         if not self._places.enter(self.timeout):
             raise Busy("all connections are in use; nothing was written").about(self.address.url)
         try:
@@ -287,9 +290,9 @@ class Pool:
 
     @contextmanager
     def beyond(self, patience: float | None = None) -> Iterator[Connection]:
-        """Lend a connection beyond the limit: for what must not wait behind the writers.
+        """Lend a connection beyond the limit, for work that must not wait for the writers.
 
-        It waits for an answer for ``patience`` seconds, or as long as all others.
+        It waits for an answer for ``patience`` seconds, by default as long as all others.
         """
         connection = self._taken() or self.address.connect(self.timeout)
         connection.patience = patience or self.timeout
@@ -305,12 +308,12 @@ class Pool:
                 connection.close()
 
     def close(self) -> None:
-        """Close what is idle now, and what is in use when it comes back."""
+        """Close the idle connections, and each of the others when it is returned."""
         self._is_closed = True
         self.drop_idle()
 
     def drop_idle(self) -> None:
-        """Close what is idle now: if one was lost, the others may be, without a sign of it yet."""
+        """Close the idle connections: if one connection was lost, they may be lost as well."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection, _since in idle:
@@ -330,9 +333,9 @@ class Pool:
 
 
 def _is_usable(connection: Connection) -> bool:
-    """Whether the server has not closed a connection, as far as has got through to here."""
+    """Whether no sign has arrived that the server has closed a connection."""
     try:
-        # The first look may find only the server's parting words, the second finds the end.
+        # The first look may only find the server's last message; the second finds the end.
         connection.pgconn.consume_input()
         connection.pgconn.consume_input()
     except psycopg.Error:
@@ -348,17 +351,17 @@ Values = Row | dict[str, Any]
 
 
 class ConnectionLost(Exception):
-    """Nobody knows whether a statement was carried out; the text says why."""
+    """A statement has an unknown outcome; the text says why."""
 
 
 class ServerSilent(ConnectionLost):
-    """The server is silent: asking once more at once would be waiting once more."""
+    """The server is silent, so trying again at once would only wait again."""
 
 
 class Server:
-    """Runs statements over the connections of a pool; ``where`` says in errors what it was about.
+    """Runs statements over the connections of a pool; ``where`` tells errors what they concern.
 
-    What the server reports as failed was rolled back, and raises an error of ours that says so.
+    A statement that the server reports as failed was rolled back; it raises an error that says so.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -367,7 +370,7 @@ class Server:
     def ask(
         self, statement: LiteralString, values: Values, where: Where, *, is_slow: bool = False
     ) -> list[Row]:
-        """Read; over a new connection once more if the first is lost."""
+        """Run a query; repeat it once over a new connection if the first connection is lost."""
         patience = self._pool.timeout * SLOW if is_slow else None
         try:
             return self._twice(statement, values, where, patience)
@@ -379,7 +382,10 @@ class Server:
             raise Unreadable("the connection was lost twice while reading").about(*where) from None
 
     def ensure(self, statement: LiteralString, values: Values, where: Where) -> list[Row]:
-        """Write what can be written twice without harm: once more if the outcome is unknown."""
+        """Run a write that can be repeated without harm.
+
+        Repeat it once if its outcome is unknown.
+        """
         try:
             return self._twice(statement, values, where, None)
         except ServerSilent as error:
@@ -403,9 +409,9 @@ class Server:
     def tell(
         self, statement: LiteralString, values: Values, where: Where, patience: float | None = None
     ) -> list[Row]:
-        """Run a statement; raises ``Lost`` if its outcome is unknown.
+        """Run a statement; raise ``ConnectionLost`` if its outcome is unknown.
 
-        It is run again only if the server said that it rolled it back for no fault of its own.
+        It is repeated only if the server rolled it back for a reason that may not recur.
         """
         for tried in range(TRIES):
             try:
@@ -418,7 +424,7 @@ class Server:
         raise ConnectionLost(_LOST)
 
     def vacuum(self, statement: LiteralString, where: Where) -> None:
-        """Run what gives no rows and may take long; it can be broken off and run again."""
+        """Run a statement that returns no rows, may take long and can be repeated."""
         problem: Exception | None
         try:
             with self._pool.connection(self._pool.timeout * SLOW) as lent:
@@ -434,13 +440,13 @@ class Server:
     def run(
         self, statement: LiteralString, values: Values, patience: float | None = None
     ) -> list[Row]:
-        """Run a statement once; raises psycopg's errors."""
+        """Run a statement once; raise psycopg's errors."""
         with self._pool.connection(patience) as lent, lent.cursor(binary=True) as cursor:
             return cursor.execute(statement, values).fetchall()
 
 
 def _problem(error: psycopg.Error, where: Where, *, is_last: bool) -> Exception | None:
-    """Return what a failed statement comes to; None if it may be run again."""
+    """Return the error that a failed statement amounts to; None if it may be repeated."""
     if isinstance(error, Silent):
         return ServerSilent(f"PostgreSQL gave {error}")
     if not is_rolled_back(error):
@@ -452,10 +458,10 @@ def _problem(error: psycopg.Error, where: Where, *, is_last: bool) -> Exception 
 
 CHANNEL = "lockstitch"
 FOLLOWED = 120.0
-# The server tells of the next 1000 appends, and is asked again before they are over.
+# The server announces the next 1000 appends, and is asked again before they are used up.
 HEARD = 500
 SHORTEST, LONGEST = 0.02, 0.5
-# While notifications come, this is only a net below them.
+# While notifications arrive, this interval is only a safety net.
 LISTENING = 5.0
 _START = 2.0
 
@@ -463,7 +469,7 @@ Follow = Callable[[str, float], bool]
 
 
 class Notifications:
-    """Events that are set when a session has new records."""
+    """Sets events when sessions get new records."""
 
     def __init__(self, address: ServerAddress, timeout: float) -> None:
         self._address = address
@@ -492,7 +498,10 @@ class Notifications:
                     del self._waiting[session]
 
     def subscribe(self, session: str, follow: Follow, patience: float) -> bool:
-        """Ask for notifications of a session; False if it has to be looked at again and again."""
+        """Ask for notifications of a session.
+
+        Return False if it has to be read repeatedly instead.
+        """
         with self._lock:
             if self._thread is None and not self._ending.is_set():
                 self._thread = threading.Thread(
@@ -513,13 +522,14 @@ class Notifications:
         return True
 
     def close(self) -> None:
-        """End the thread, and wake all who wait."""
+        """End the thread, and wake all that wait."""
         self._ending.set()
         with self._lock:
             thread, self._thread = self._thread, None
             line = self._connection
             if line is not None and not line.closed:
-                # Wake the thread that reads from the connection: only it may close it.
+                # Wake the thread that reads from the connection, since only that thread may close
+                # it.
                 with suppress(OSError, psycopg.Error):
                     handle = socket.socket(fileno=line.fileno())
                     try:
@@ -537,15 +547,16 @@ class Notifications:
                 suppress(LockstitchError, psycopg.Error, OSError),
                 self._address.connect(self._timeout) as line,
             ):
-                # Whether the server itself is at the other end: a pooler shows a process of its own
-                # making.
+                # Check that the server itself is at the other end: a pooler reports a process
+                # number of its own.
                 row = line.execute("SELECT pg_backend_pid()").fetchone()
                 if not (row is not None and row[0] == line.info.backend_pid):
                     self._is_known.set()
                     return
                 pause = SHORTEST
                 self._listen(line)
-            # Nothing will be heard until there is a connection again: those who wait must look.
+            # No notification arrives until there is a connection again, so those that wait have to
+            # look.
             with self._lock:
                 self._connection = None
                 self._followed.clear()
@@ -563,7 +574,7 @@ class Notifications:
             self._connection = line
         self._is_known.set()
         self._wake(None)
-        # Silence is no fault here: those who wait look by themselves now and then.
+        # Silence is no error here: those that wait look by themselves from time to time.
         line.patience = None
         for notification in line.notifies():
             session = notification.payload.partition(" ")[0]

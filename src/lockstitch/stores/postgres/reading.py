@@ -1,8 +1,9 @@
-"""Reading what a PostgreSQL store holds, taking sessions in, and what is left of damaged ones.
+"""Read what a PostgreSQL store holds, damaged sessions included, and store copied sessions.
 
-Records and large values are read in chunks: no transaction or connection is held in between.
-Records never change, so all up to the end that was found at first are one view of a session. They
-go all at once or not at all, so a session that is replaced or removed meanwhile is found short.
+Records and large values are read in chunks, without a transaction or connection in between. Records
+never change, so all records up to the end that was found first are one consistent view of a
+session. They are deleted all at once, so if a session is replaced or deleted meanwhile, records are
+missing, and the reader notices.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lockstitch.stores.postgres.connections import SLOW, Pool, Row, Server, Serv
 T = TypeVar("T")
 Ask = Callable[[LiteralString, Any], list[Row]]
 CHUNK = 1000
-# So many milliseconds are one step of the index over changes.
+# The index over changes works in steps of this many milliseconds.
 STEP = 65536
 CHUNK_BYTES = 4 << 20
 
@@ -42,7 +43,7 @@ CHUNK_BYTES = 4 << 20
 def records(
     server: Server, found: Row, after: Head, upto: int | None, where: Where
 ) -> Iterator[JournalRecord]:
-    """Read what follows ``after`` in a session whose row was ``found``, verified up to its end."""
+    """Yield the verified records after ``after``, up to the end in the row ``found``."""
     seq, digest, _epoch, number, base = found
     last = seq if upto is None else min(seq, upto)
     chunks = _chunks(
@@ -52,7 +53,7 @@ def records(
 
 
 def _chunks(ask: Ask, number: int, base: int, after: int, upto: int) -> Iterator[JournalRecord]:
-    """Read records from behind one to another; those up to ``base`` whoever wrote them."""
+    """Yield the records between two numbers; those up to ``base`` may belong to another session."""
     while after < upto:
         if after < base:
             last = min(upto, after + CHUNK)
@@ -82,7 +83,7 @@ def listing(asked: Listing, size: int) -> tuple[LiteralString, tuple[Any, ...]]:
 
 
 def blobs(server: Server, names: list[str], where: Where) -> dict[str, bytes]:
-    """Read those large values that are there, not too many at once."""
+    """Return the large values that exist, fetched in batches."""
     found: dict[str, bytes] = {}
     sizes: dict[str, int] = dict(server.ask(sql.BLOB_SIZES, (names,), where))
     for group in _batches(names, lambda name: sizes.get(name, 0)):
@@ -91,7 +92,7 @@ def blobs(server: Server, names: list[str], where: Where) -> dict[str, bytes]:
 
 
 def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Return so many items at a time, or those of so many bytes and one that goes beyond."""
+    """Yield batches that are limited in their number of items and, but for one item, in bytes."""
     group: list[T] = []
     weight = 0
     for item in items:
@@ -105,7 +106,7 @@ def _batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def receive_session(pool: Pool, incoming: IncomingSession) -> None:
-    """Write a session that is not there; one that came at the same moment raises ``Held``."""
+    """Write a session that does not exist; raise ``Held`` if another one was faster."""
     where = Where(session=incoming.session)
     try:
         with pool.connection(pool.timeout * SLOW) as connection, connection.transaction():
@@ -128,7 +129,7 @@ def _write(connection: ServerConnection, incoming: IncomingSession) -> None:
     values = (incoming.session, head.seq, head.digest, head.epoch, incoming.changed)
     row = connection.execute(sql.RECEIVE, values).fetchone()
     if row is None:
-        # Another writer was quicker.
+        # Another writer was faster.
         for seq, digest, epoch, *_ in connection.execute(sql.HEAD, (incoming.session,)):
             incoming.is_there(Head(seq, bytes(digest), epoch))
         return
@@ -147,7 +148,7 @@ PAGE = 100
 
 
 class _CheckedSession(Struct, frozen=True):
-    """A session's row, and whether there are records after its end."""
+    """The row of a session, and whether there are records after its end."""
 
     id: int
     digest: bytes
@@ -157,7 +158,7 @@ class _CheckedSession(Struct, frozen=True):
 
 
 def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault | Listed]:
-    """Check every session, then what belongs to none, then every large value."""
+    """Check every session, then records that belong to no session, then every large value."""
     last = 0
     ((end,),) = ask(sql.CHECK_END, ())
     while page := ask(sql.CHECK_HEADS, (last, end, PAGE)):
@@ -177,7 +178,7 @@ def verify_all(ask: Ask, listed: Callable[[Row], Listed]) -> Iterator[StoreFault
 
 
 def _guarded(check: Callable[[], Iterable[StoreFault | Listed]]) -> list[StoreFault | Listed]:
-    """Do a check; what the server itself cannot read is a fault."""
+    """Run a check; an error of the server while reading counts as a fault."""
     try:
         return list(check())
     except Damaged as error:
@@ -192,7 +193,7 @@ def _page(ask: Ask, sessions: list[_CheckedSession], after: int) -> Iterator[Sto
             yield StoreFault(sessions[0].listed.session, 0, error.message)
             yield sessions[0].listed
             return
-        # One that the server cannot read must not hide the others.
+        # Check one by one, so that a session that the server cannot read does not hide the others.
         for session in sessions:
             yield from _page(ask, [session], session.id - 1)
 
@@ -214,7 +215,7 @@ def _sessions(
         faults += _checked(session, records, wanted)
     for (name,) in ask(sql.CHECK_NAMES, (sorted(wanted),)) if wanted else ():
         faults.append(StoreFault(*wanted[name], f"the large value {name} is missing"))
-    # What was removed or replaced meanwhile is not damaged.
+    # What was deleted or replaced in the meantime is not damaged.
     there = (
         {row[0] for row in ask(sql.CHECK_IDS, ([one.id for one in sessions],))} if faults else ()
     )
@@ -237,7 +238,7 @@ def _checked(
 ) -> Iterator[StoreFault]:
     name, seq = session.listed.session, session.listed.seq
     last = JournalRecord(0, 0, "", 0, b"", START)
-    # What was written since the session's row was read is not looked at.
+    # Records that were written after the session's row was read are not checked.
     until = (record for record in records if record.seq <= seq)
     try:
         for record in verify_chain(until, NEW, Where(session=name)):
@@ -285,7 +286,7 @@ _OWNER = 6
 
 
 def remains(server: Server, session: str, where: Where) -> Remains:
-    """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
+    """Return what is left of a session; raise ``Unreadable`` if there is none with this name."""
     found = server.ask(sql.REMAINS_HEAD, (session,), where)
     if not found:
         raise Unreadable("it does not exist in this store").about(*where)
@@ -295,7 +296,7 @@ def remains(server: Server, session: str, where: Where) -> Remains:
     own = [*reading.rows()]
     unowned = reading.unowned()
     if not own and head is not None:
-        # The row's own number may have changed: its records are those that end as it says.
+        # If the number in the row is damaged, look for the records that end as the row says.
         ends = {row[_OWNER] for row in unowned if bytes(row[5]) == head.digest}
         own = [row[:_OWNER] for row in unowned if row[_OWNER] in ends] if len(ends) == 1 else []
     remnants = [Remnant(record.seq, record) for record in map(_record, own)]
@@ -306,7 +307,7 @@ def remains(server: Server, session: str, where: Where) -> Remains:
 
 
 def stamp_of(stamp: str) -> tuple[int, int, bytes] | tuple[None, None, None]:
-    """Return what a stamp says: a session's number, and where it ended."""
+    """Return the contents of a stamp: a session's number, and where it ended."""
     if not stamp:
         return None, None, None
     number, seq, digest = stamp.split(" ")
@@ -320,7 +321,7 @@ def _record(row: Row) -> JournalRecord:
 
 
 class _SalvageReader:
-    """The rows of a session, in parts; one by one where the server finds damage."""
+    """Reads the rows of a session in parts, and one by one where the server finds damage."""
 
     def __init__(self, server: Server, number: int, last: int, where: Where) -> None:
         self._server = server
@@ -330,7 +331,7 @@ class _SalvageReader:
         self.is_torn = False
 
     def rows(self) -> Iterator[Row]:
-        """Return what can be read, that which a fork has from others first."""
+        """Yield the rows that can be read; those that a fork shares come first."""
         furthest = 1 << 62
         shared = self._server.ask(sql.PARTS, (self._number,), self._where)
         for owner, after, upto in [*shared, (self._number, -furthest, furthest)]:
@@ -360,7 +361,7 @@ class _SalvageReader:
                 break
 
     def unowned(self) -> list[Row]:
-        """Return records that belong to no session."""
+        """Return the records that belong to no session."""
         try:
             return self._server.ask(
                 sql.REMAINS_UNOWNED, (_MOST_UNOWNED,), self._where, is_slow=True

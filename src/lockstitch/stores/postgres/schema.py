@@ -1,10 +1,10 @@
-"""The tables, functions and statements of the PostgreSQL store, and bringing them up to date.
+"""The tables, functions and statements of the PostgreSQL store, and their migrations.
 
-Everything lives in a schema of its own, ``lockstitch``, and is always named with it, so the search
-path plays no part: a pooler may lose it, and other tables of the database cannot be mistaken for
-ours. A version is a numbered file in ``migrations``, applied once, in one transaction. A schema of
-this name that somebody else made is not used: its functions would run with our rights. Each
-statement is a transaction of its own and one round trip.
+Everything is in a schema of its own, ``lockstitch``, and is always named with the schema. So the
+search path plays no part: a pooler may lose it, and other tables of the database cannot be mistaken
+for ours. Each version is a numbered file in ``migrations``, applied once in one transaction. A
+schema of this name that belongs to somebody else is not used, because its functions would run with
+our rights. Each statement is a transaction of its own and takes one round trip.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lockstitch.stores.postgres import connections, trust
 from lockstitch.stores.postgres.connections import SLOW, Pool, ServerConnection, Silent
 
 OLDEST_SERVER = 130000
-# Any constant will do that no other program takes for its own lock.
+# Any number that no other program uses for its own advisory lock.
 _LOCK = 0x6C6F636B73746974
 _ASK = """
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
@@ -46,21 +46,21 @@ class _SchemaState(Struct, frozen=True):
 
 @cache
 def migrations() -> dict[int, str]:
-    """The SQL of every version, by its number."""
+    """Return the SQL of every version, by number."""
     folder = resources.files("lockstitch.stores.postgres") / "migrations"
     files = sorted((file.name, file) for file in folder.iterdir() if file.name.endswith(".sql"))
     return {int(name.partition("_")[0]): file.read_text("utf-8") for name, file in files}
 
 
 def latest() -> int:
-    """The version that this Lockstitch works with."""
+    """Return the schema version that this Lockstitch works with."""
     return max(migrations())
 
 
 def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
-    """Make sure that the database holds this version's tables; without ``create`` only look.
+    """Make sure that the database has this version's tables; without ``create``, only check.
 
-    Raises ``Untrusted`` if they are of others than us, a superuser and ``owners``.
+    Raises ``Untrusted`` if they belong to anybody but us, a superuser or ``owners``.
     """
     url = pool.address.url
     try:
@@ -99,7 +99,7 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
 
 
 def _found(connection: ServerConnection, url: str, owners: tuple[str, ...]) -> _SchemaState:
-    """Look what is there, in a transaction that finds nothing by a search path."""
+    """Return the state of the schema; the transaction looks up nothing by a search path."""
     is_read_only, server, is_there, has_schema = _one(connection, _ASK)
     version = 0
     if has_schema and server >= OLDEST_SERVER:
@@ -120,14 +120,15 @@ def _require_known(version: int, url: str) -> None:
 
 
 def _migrate(connection: ServerConnection, url: str, owners: tuple[str, ...]) -> None:
-    """Apply what is missing, all or none; who comes second finds it done."""
+    """Apply the missing migrations, all or none; a second process finds them applied."""
     with connection.transaction():
-        # What others did while this one waited for the lock must be seen, whatever the default.
+        # Changes that others made while this one waited for the lock must be visible, whatever the
+        # default.
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         connection.execute(trust.SAFELY)
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        # Its own check: IF NOT EXISTS wants the right to create one even where there is one.
-        # It is read from the table, since what the server remembers may be from before the lock.
+        # Checked here, because IF NOT EXISTS needs the right to create a schema even if there is
+        # one. Read from the table, because the server's cache may be from before the lock.
         if _one(connection, _HAS_SCHEMA) == (False,):
             connection.execute("CREATE SCHEMA lockstitch")
         connection.execute(VERSIONS_TABLE)
@@ -172,7 +173,7 @@ RELEASE = "SELECT lockstitch.release_v1(%s::text[], %s::text[])"
 FORK = """
 SELECT outcome, seq, digest, epoch
 FROM lockstitch.fork_v3(%s::text, %s::bigint, %s::text, %s::bytea)"""
-# A session that comes from another store: these four in one transaction.
+# A session that comes from another store: these four statements in one transaction.
 DURABLY = "SELECT lockstitch.durably_v1()"
 RECEIVE = """
 INSERT INTO lockstitch.sessions (session, seq, digest, epoch, created, changed)
@@ -186,15 +187,15 @@ SELECT %s, * FROM unnest(
 )"""
 FOLLOW = "SELECT lockstitch.follow_v1(%s::text, %s::float8)"
 HEAD = "SELECT seq, digest, epoch, id, base FROM lockstitch.sessions WHERE session = %s"
-# So many records, or so many bytes and the one that goes beyond, whichever is less.
+# A chunk ends after this many records, or with the record that exceeds this many bytes.
 READ = """
 SELECT seq, epoch, key, at, body, digest FROM (
     SELECT *, sum(octet_length(body)) OVER (ORDER BY seq) - octet_length(body) AS before
     FROM lockstitch.records
     WHERE session = %s AND seq > %s AND seq <= %s ORDER BY seq LIMIT %s
 ) AS page WHERE before < %s ORDER BY seq"""
-# The same through the parts of a fork; the numbers have no gaps, so that they limit it, too. Each
-# part is read by the index, whatever the planner believes of few parts and many records.
+# The same through the parts of a fork. The numbers have no gaps, so they are a limit, too. Each
+# part is read by the index, even if the planner expects few parts and many records.
 _PARTS: LiteralString = """
     SELECT r.* FROM lockstitch.records r
     WHERE r.session = %(number)s AND r.seq > %(after)s AND r.seq <= %(upto)s
@@ -215,13 +216,13 @@ SELECT s.session, s.seq, s.epoch, s.created, s.changed,
     CASE WHEN s.token <> '' THEN s.holder ELSE '' END, s.about
 FROM lockstitch.sessions s"""
 LIST = f"{_LISTED} WHERE s.session > %s AND s.changed > %s ORDER BY s.session LIMIT %s"
-# Said of both tables, so that either can be read from that place on.
+# The condition names both tables, so that either index can be used.
 LIST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
 WHERE l.tag = %s AND l.session > %s AND s.session > %s AND s.changed > %s
 ORDER BY l.session LIMIT %s"""
 _BEHIND: LiteralString = """
 s.changed > %s AND s.changed <= %s AND (s.changed < %s OR s.session > %s)"""
-# The minute is what the index knows.
+# The index stores changes by the minute.
 LIST_NEWEST = f"""{_LISTED} WHERE s.minute >= %s AND s.minute <= %s AND {_BEHIND}
 ORDER BY s.minute DESC, s.changed DESC, s.session LIMIT %s"""
 LIST_NEWEST_TAGGED = f"""{_LISTED} JOIN lockstitch.labels l ON l.session = s.session
@@ -229,7 +230,7 @@ WHERE l.tag = %s AND {_BEHIND} ORDER BY s.changed DESC, s.session LIMIT %s"""
 BLOB_SIZES = "SELECT name, octet_length(body) FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 BLOBS = "SELECT name, body FROM lockstitch.blobs WHERE name = ANY (%s::text[])"
 
-# For a check of everything there is: what was there when it began, so that it ends.
+# For a check of the entire store: only what existed when it began, so that it ends.
 CHECK_END = "SELECT coalesce(max(id), 0) FROM lockstitch.sessions"
 CHECK_HEADS = """
 SELECT id, session, seq, digest, epoch, created, changed,
@@ -261,7 +262,8 @@ CHECK_NAMES = """
 SELECT name FROM pg_catalog.unnest(%s::text[]) AS u (name)
 WHERE NOT EXISTS (SELECT FROM lockstitch.blobs b WHERE b.name = u.name)"""
 
-# For what is left of a damaged session: its rows, in parts or one by one, and those of nobody.
+# For the remains of a damaged session: its rows, in parts or one by one, and rows without a
+# session.
 REMAINS_HEAD = "SELECT id, seq, digest FROM lockstitch.sessions WHERE session = %s"
 REMAINS = """
 SELECT seq, epoch, key, at, body, digest FROM lockstitch.records
@@ -285,7 +287,7 @@ SELECT outcome, token, holder, beats, term FROM lockstitch.exchange_v1(
     %s::text, %s::bigint
 )"""
 
-# Giving room back: the tables with their sizes, and whether this role may do it.
+# For vacuuming: the tables with their sizes, and whether this role may vacuum them.
 TABLE_SIZES = """
 SELECT c.oid::regclass::text, pg_total_relation_size(c.oid),
     pg_has_role(c.relowner, 'USAGE') OR pg_has_role(d.datdba, 'USAGE')

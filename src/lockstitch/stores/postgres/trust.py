@@ -1,12 +1,12 @@
-"""Whose tables are read and written: what belongs to a stranger may run his code with our rights.
+"""Decide which tables may be used: code of a stranger's table would run with our rights.
 
-A view in the place of a table calls functions when it is read. A table's triggers, defaults,
-constraints and policies call them when it is written, and the triggers of tables from which a
-foreign key leads to it; the expressions of its indexes and statistics when a statement is merely
-planned. All of that is decided by the owner of the table, or by the
-owners of the functions. So only ordinary and partitioned tables are used, and only those of
-ourselves, of a role that we are a member of, of a superuser, or of a role that the user has named.
-To a superuser, being a member says nothing, since he has the rights of every role.
+A view in place of a table calls functions when it is read. When a table is written, its triggers,
+defaults, constraints and policies call functions, and so do the triggers of tables that have
+foreign keys to it. The expressions of its indexes and statistics are called even when a statement
+is only planned. All of that is decided by the owner of the table, or by the owners of the
+functions. So only ordinary and partitioned tables are used, and only those that belong to us, to a
+role that we are a member of, to a superuser, or to a role that the user has named. For a superuser
+membership means nothing, because superusers have the rights of every role.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from psycopg.sql import SQL, Composed, Literal
 from lockstitch.errors import Unreadable, Where
 from lockstitch.stores.addresses import with_option
 
-# Nothing of ours is looked up in a schema where others may create things, no rows are left out
-# without a word, and where the server knows how to, it expands no views. It is one round trip.
+# Nothing of ours is looked up in a schema where others may create objects, no rows are hidden
+# silently, and servers that can are told not to expand views. It takes one round trip.
 SAFELY = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL row_security = off"
 NO_VIEWS = """
 SELECT CASE WHEN current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL
     THEN set_config('restrict_nonsystem_relation_kind', 'view, foreign-table', true) END
 """
 
-# Whom to trust; "pg_database_owner" stands for the owner of the database.
+# The roles to trust; "pg_database_owner" stands for the owner of the database.
 _ROLES = """
 me AS MATERIALIZED (
     SELECT r.oid, r.rolname, r.rolsuper, d.datdba
@@ -50,7 +50,7 @@ tables AS (
     UNION
     SELECT i.inhrelid, t.root FROM tables t JOIN pg_inherits i ON i.inhparent = t.oid
 )"""
-# What belongs to a table and may call functions; the last column is whether only a write does.
+# The parts of a table that may call functions; the last column says whether only writes do.
 _PARTS = """
 parts AS (
     SELECT t.oid AS relation, 'pg_class'::regclass AS class, i.indexrelid AS object,
@@ -118,7 +118,7 @@ JOIN roles o ON o.oid = c.relowner
 WHERE t.oid = t.root AND c.relkind IN ('r', 'p') AND row_security_active(c.oid)
 """  # noqa: S608 - all of it our own
 
-# What else is in a schema of which all is used: functions, and whoever may add to it.
+# If a whole schema is used: its functions, and the roles that may add to it.
 _REST = f"""
 WITH {_ROLES}
 SELECT 'function', n.nspname || '.' || f.proname, o.rolname::text, ''
@@ -132,8 +132,8 @@ WHERE n.nspname = %(schema)s::text AND a.privilege_type = 'CREATE' AND a.grantee
 """  # noqa: S608 - all of it our own
 
 
-# What all of that hangs on, in a fraction of the time: as long as it is the same, nobody but a role
-# that was trusted has changed anything.
+# A fingerprint of all of that, at a fraction of the cost: while it stays the same, only trusted
+# roles can have changed anything.
 _LOOK: LiteralString = """
 SELECT c.oid, c.relkind, c.relowner, n.nspowner, row_security_active(c.oid),
     ARRAY(SELECT t.oid FROM pg_trigger t WHERE t.tgrelid = c.oid),
@@ -148,16 +148,16 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = {schema}::text AND c.relname = ANY ({tables}::text[]) ORDER BY c.relname
 """
 
-# What is said first, where several things are to be said.
+# The order in which doubts are reported.
 _ORDER = ("kind", "owner", "schema", "function", "used", "grant", "rows")
 
 
 class Untrusted(Unreadable):
-    """Tables that are not read, since somebody else's code would run with our rights."""
+    """The tables were not read, because somebody else's code would run with our rights."""
 
 
 class Doubt(Struct, frozen=True):
-    """One thing that speaks against using some tables."""
+    """One reason against using some tables."""
 
     kind: str
     name: str
@@ -166,9 +166,9 @@ class Doubt(Struct, frozen=True):
 
 
 class Wanted(Struct, frozen=True):
-    """The tables that are going to be used, for reading or for writing, and whom the user named.
+    """The tables to be read or written, and the roles that the user has named as trusted.
 
-    ``is_whole`` says that all of the schema is used, its functions, too.
+    ``is_whole`` says that the entire schema is used, including its functions.
     """
 
     schema: str
@@ -179,12 +179,12 @@ class Wanted(Struct, frozen=True):
 
 
 def look(schema: str, tables: Sequence[str]) -> Composed:
-    """Return a statement whose rows are the same as long as tables are what they were."""
+    """Return a query whose rows stay the same as long as the tables do."""
     return SQL(_LOOK).format(schema=Literal(schema), tables=Literal(list(tables)))
 
 
 def doubts(connection: Any, wanted: Wanted) -> list[Doubt]:
-    """Return what speaks against using tables; to be asked in the transaction that uses them."""
+    """Return the reasons against using tables; call it in the transaction that uses them."""
     values = {
         "schema": wanted.schema,
         "tables": list(wanted.tables),
@@ -198,7 +198,7 @@ def doubts(connection: Any, wanted: Wanted) -> list[Doubt]:
 
 
 def error_of(found: Sequence[Doubt], where: Where, address: str) -> Untrusted:
-    """Return the error for tables not to be used, with what to type for using them all the same.
+    """Return the error for tables that must not be used, with what to type in order to trust them.
 
     ``address`` is what was typed, as far as it may be shown.
     """
@@ -234,7 +234,7 @@ def error_of(found: Sequence[Doubt], where: Where, address: str) -> Untrusted:
 
 
 def _trusting(address: str, owners: Sequence[str]) -> str:
-    """Return how an address is written with which owners are trusted."""
+    """Return the address extended by the owners to trust."""
     if "PUBLIC" in owners:
         return ""
     for owner in owners:

@@ -1,4 +1,4 @@
-"""The default store: all sessions in one SQLite database, durable, for threads and processes."""
+"""The default store: all sessions in one SQLite database, for threads and processes."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
 
 T = TypeVar("T")
 PAUSES = (0.005, 0.01, 0.02, 0.05)
-# So many seconds the commit of another process is waited for by those who would not wait at all.
+# How many seconds a caller with no wait of its own waits for another process's commit.
 LEAST = 1.0
 
 
 class SqliteBackend(Backend):
-    """Sessions in the database at ``path``, which is made if it is not there.
+    """Sessions in the SQLite database at ``path``, which is created if it does not exist.
 
-    ``compress`` makes new records smaller; those that are there stay as they are. ``readonly``
-    makes and changes nothing, no lock file either, and then nothing can be written; a database
-    that this process may not write to is opened like that, too. ``timeout`` is how many seconds
-    a write waits for a process that stopped while it had the database in hand.
+    ``compress`` makes new records smaller; existing ones stay as they are. With ``readonly``
+    nothing is created or changed, not even a lock file, and nothing can be written; a database that
+    this process may not write to is opened the same way. ``timeout`` is how many seconds a write
+    waits for a process that was stopped while it used the database.
     """
 
     def __init__(  # noqa: PLR0913 - one keyword an option
@@ -150,7 +150,10 @@ class SqliteBackend(Backend):
         return self._leases.is_held(row, self._generation())
 
     def _do_when_free(self, session: str, run: Callable[[Connection], T], wait: float) -> T:
-        """Run something in a transaction, and again as long as it raises ``Held``."""
+        """Run a function in a transaction.
+
+        Repeat it, for as long as the caller waits, on ``Held``.
+        """
         writer = self._for_writing()
         deadline, latest = _deadlines(wait)
         pauses = iter(PAUSES)
@@ -176,14 +179,14 @@ class SqliteBackend(Backend):
             self._leases.forget(hold.token)
 
     def _rest(self) -> None:
-        """Let the heart rest if there is nothing to keep alive, also not since a moment ago."""
+        """Stop the heartbeat if there is no lease to keep alive, not even a very new one."""
         if not self._leases.live():
             self._heartbeat.stop()
             if self._leases.live():
                 self._heartbeat.start()
 
     def _beat(self) -> None:
-        """Keep the leases alive; those that were taken over are dropped, a failure is a miss."""
+        """Keep the leases alive; drop those that were taken over, and ignore failures."""
 
         def keep(connection: Connection) -> None:
             deadline = clock() + self._leases.seconds
@@ -254,7 +257,10 @@ class SqliteBackend(Backend):
         self._leases.forget(hold.token)
 
     def _held(self, lease: Lease, writer: SqliteWriter) -> Hold:
-        """Find a lease of ours; raises if nothing may be written under it any more."""
+        """Return the lease as kept by this store.
+
+        Raise an error if nothing may be written under it.
+        """
         hold = self._leases.held.get(lease.token)
         if hold is None:
             raise Fenced("the lease was released or taken over; nothing was written").about(
@@ -357,7 +363,7 @@ class SqliteBackend(Backend):
                 try:
                     one = self._listed(rows.decode_session(raw, Where(str(self.path))), about)
                 except Damaged:
-                    # Of a session whose row is damaged the name is known.
+                    # The row of the session is damaged, but its name is known.
                     one = Listed(raw[1].decode("ascii", "replace"), 0, 0, 0, 0)
                 listing = listing.behind(one)
                 yield one
@@ -434,7 +440,7 @@ class SqliteBackend(Backend):
         self._heartbeat.stop(wait=True)
         self._readers.close()
         if self._writer is not None:
-            # What cannot be given back is taken over when this process is gone.
+            # A lease that cannot be released is taken over once this process is gone.
             with suppress(LockstitchError):
                 self._writer.do(lambda one: self._give_back(one, self._leases.drop_all()))
             self._writer.close()
@@ -470,7 +476,7 @@ class SqliteBackend(Backend):
 
 
 def _deadlines(wait: float) -> tuple[float, float]:
-    """Return until when a holder is waited for, and until when a process that is in mid-commit."""
+    """Return until when to wait for a holder, and until when for a process that is committing."""
     now = time.monotonic()
     return now + wait, now + max(wait, LEAST)
 
@@ -542,7 +548,7 @@ def _session(
     good = Head()
     try:
         with readers.snapshot() as connection:
-            # Read anew: it may have gone on since it was listed, or been removed.
+            # Read it again: it may have gone on since it was listed, or been deleted.
             now = rows.session_numbered(connection, row.number, where)
             end = Head() if now is None else now.head
             found = rows.records(connection, row.number, 0, (1 << 63) - 1, where) if now else ()

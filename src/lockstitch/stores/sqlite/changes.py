@@ -1,4 +1,7 @@
-"""What a transaction changes: entries added, records taken out, sessions taken in; and leases."""
+"""The changes that transactions make: entries are added, records deleted, sessions stored.
+
+Leases.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ from lockstitch.stores.sqlite.rows import SessionHeadRow
 
 
 class Hold(Struct):
-    """A lease of ours; ``head`` is where its session stood after our last write.
+    """A lease of ours; ``head`` is the end of its session after our last write.
 
-    ``tail`` is where the next record goes behind the one with a digest, None if that has to be
-    looked up.
+    ``tail`` is the place for the record after the one with that digest, None if it has to be looked
+    up.
     """
 
     number: int
@@ -52,7 +55,7 @@ class HeldLeases:
         self.seconds = seconds
         self.me = leases.myself()
         self._guard = threading.Lock()
-        # Those that were neither given back nor found taken over, by their tokens.
+        # The leases, by token, that were not released or found to be taken over.
         self.held: dict[str, Hold] = {}
         self._given: set[str] = set()
 
@@ -63,12 +66,12 @@ class HeldLeases:
             self._given.add(hold.token)
 
     def live(self) -> list[Hold]:
-        """List the leases that are kept."""
+        """Return the leases that are kept."""
         with self._guard:
             return list(self.held.values())
 
     def drop(self, token: str) -> Hold | None:
-        """Stop keeping the lease of a token; returns it if it was kept."""
+        """Stop keeping the lease with a token; return it if it was kept."""
         with self._guard:
             return self.held.pop(token, None)
 
@@ -78,13 +81,13 @@ class HeldLeases:
             self._given.discard(token)
 
     def drop_all(self) -> list[Hold]:
-        """Stop keeping all leases; returns them."""
+        """Stop keeping all leases; return them."""
         with self._guard:
             dropped, self.held = list(self.held.values()), {}
         return dropped
 
     def is_held(self, row: SessionHeadRow, generation: int) -> bool:
-        """Whether a session's holder may still be there."""
+        """Whether a session's holder may still be alive."""
         holder = row.holder
         if holder is None:
             return False
@@ -92,24 +95,24 @@ class HeldLeases:
             if holder.token in self._given:
                 hold = self.held.get(holder.token)
                 return hold is not None and hold.generation == generation
-        # Processes of another boot cannot share a log with this one: they are gone or elsewhere.
+        # Processes of another boot cannot share the database's log with this one: they are gone.
         is_elsewhere = holder.boot and self.me.boot and holder.boot != self.me.boot
         if is_elsewhere or leases.is_gone(holder):
             return False
-        # A deadline further away than the lease is long was set before the clock began anew.
+        # A deadline further away than the length of the lease was set before the clock restarted.
         return 0 < row.deadline - leases.clock() <= row.term + 1
 
 
 LARGEST = 512 * 1024 * 1024
-# Where records lead to, what is written of them, and the time of the last one.
+# The head to continue from, the records, the rows written for them, and the last one's time.
 Chain = tuple[Head, pieces.Encoded, int]
 
 
 class CheckedEntries:
-    """Entries that a transaction keeps; what can be made ready before it begins is.
+    """Entries to be written by a transaction, prepared as far as possible before it begins.
 
     ``size`` is how many bytes they and their large values add to the log. Raises ``UsageError`` for
-    entries that cannot be kept.
+    entries that must not be kept.
     """
 
     def __init__(self, entries: Sequence[JournalEntry], where: Where, *, compress: bool) -> None:
@@ -142,7 +145,7 @@ class CheckedEntries:
         made: pieces.Encoded,
         tail: pieces.PieceTail | None = None,
     ) -> pieces.PieceTail | None:
-        """Write their records behind a session's last one; see ``write_records``."""
+        """Write their records after the last one of a session; see ``write_records``."""
         tail = write_records(
             connection, number, made, self.blobs, compress=self.compress, tail=tail
         )
@@ -152,7 +155,7 @@ class CheckedEntries:
 
 
 class Appending(CheckedEntries):
-    """Entries to be added under a lease."""
+    """Entries to be appended under a lease."""
 
     def __init__(
         self,
@@ -168,12 +171,16 @@ class Appending(CheckedEntries):
         self.after = after
         head, tail = hold.head, hold.tail
         self.chain = self._chain(head) if head.seq == after else None
-        # Other threads may have written under the lease meanwhile: it is that of this head or none.
+        # If other threads have written under the lease meanwhile, the head differs and this is not
+        # used.
         self.known = tail[1] if tail is not None and tail[0] == head.digest else None
         self.tail: tuple[bytes, pieces.PieceTail] | None = None
 
     def run(self, connection: Connection, deadline: float) -> Head:
-        """Write them, or find that they are there; it may be called again if that did not count."""
+        """Append the entries, or find them there.
+
+        May be called again if the transaction was undone.
+        """
         head = self.tail = None
         if self.chain is not None:
             head = self._written(connection, self.chain, deadline, self.known)
@@ -225,9 +232,9 @@ def write_records(  # noqa: PLR0913 - all that a write consists of
     compress: bool,
     tail: pieces.PieceTail | None = None,
 ) -> pieces.PieceTail | None:
-    """Add records and the large values that they name behind a session's last one.
+    """Add records after the last one of a session, and the large values that they name.
 
-    ``tail`` is where they go, if that is known; returns where the next ones go.
+    ``tail`` is the place for them, if known. Returns the place for the next ones, if known.
     """
     found = tail or pieces.tail_of(connection, number)
     tail = pieces.add(connection, found, made, compress=compress)
@@ -240,7 +247,7 @@ def write_records(  # noqa: PLR0913 - all that a write consists of
 
 
 def true_head(connection: Connection, row: rows.SessionHeadRow, where: Where) -> Head:
-    """Return a session's head if its last record is there: nothing is built on what is not."""
+    """Return the head in a session's row; raise ``Damaged`` if its last record is not there."""
     seq, digest = row.head.seq, START
     if seq:
         last = list(rows.records(connection, row.number, seq - 1, seq, where))
@@ -250,16 +257,16 @@ def true_head(connection: Connection, row: rows.SessionHeadRow, where: Where) ->
     return row.head
 
 
-# So many sessions.
+# How many sessions to remember.
 _KNOWN = 256
 _SEEN = "select data_version, total_changes() from pragma_data_version"
 
 
 class Tails:
-    """Where the sessions end that this connection has added to, as long as nobody else wrote.
+    """The ends of the sessions that this connection has appended to, until anybody else writes.
 
-    SQLite tells whether another connection has committed anything, and how many rows this one has
-    changed: if it is neither, the last record of a session is the one that was written here.
+    SQLite tells whether another connection has committed, and how many rows this one has changed.
+    If neither has moved on, the last record of a session is the one that was written here.
     """
 
     def __init__(self) -> None:
@@ -270,7 +277,7 @@ class Tails:
     def find(
         self, connection: Connection, row: SessionHeadRow | None
     ) -> tuple[bool, pieces.PieceTail | None]:
-        """Whether a session surely ends as its row says, and where its next record goes."""
+        """Return whether a session certainly ends as its row says, and its next record's place."""
         seen = connection.execute(_SEEN).fetchone()
         if connection is not self._connection or seen != self._seen:
             self._known.clear()
@@ -281,7 +288,7 @@ class Tails:
     def keep(
         self, connection: Connection, number: int, head: Head, tail: pieces.PieceTail | None
     ) -> None:
-        """Know where a session ends that was added to just now, in the same transaction."""
+        """Remember the end of a session, in the transaction that has just appended to it."""
         self._seen = connection.execute(_SEEN).fetchone()
         self._known[number] = (head, tail)
         self._known.move_to_end(number)
@@ -297,7 +304,7 @@ def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
     is_held: Callable[[SessionHeadRow], bool],
     tails: Tails,
 ) -> Head:
-    """Add entries behind ``after``; nothing is changed before all is known to be right."""
+    """Add entries after ``after``; nothing is changed before everything was checked."""
     row = rows.session_named(connection, session, checked.where)
     if row is not None and is_held(row):
         assert row.holder is not None  # noqa: S101
@@ -310,7 +317,7 @@ def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
     require_same(head, after, session)
     if not checked.entries:
         return head
-    # A holder that is gone is taken over, so that it cannot come back.
+    # Replace a holder that is gone, so that it cannot come back.
     epoch = max(head.epoch, 1) + (row is not None and row.holder is not None)
     records = chain_entries(head, epoch, checked.entries)
     last = records[-1]
@@ -326,7 +333,7 @@ def add_entries(  # noqa: PLR0913, PLR0917 - where to, and what is known of it
 
 
 def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
-    """Remove a session; its number is never given to another one."""
+    """Delete a session; its number is never used again."""
     _require_last(connection, hold, where)
     rows.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
@@ -343,7 +350,7 @@ def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:
 def replace_records(
     connection: Connection, checked: CheckedEntries, hold: Hold, after: int, deadline: float
 ) -> Head:
-    """Write entries in the place of all records of a session."""
+    """Replace all records of a session by entries."""
     head = _require_last(connection, hold, checked.where)
     if head.seq != after:
         raise moved(checked.where, head.seq, after)
@@ -359,7 +366,7 @@ def replace_records(
 
 
 def receive_session(connection: Connection, incoming: IncomingSession, *, compress: bool) -> int:
-    """Write a session that is not there, a record at a time; returns how many bytes it has."""
+    """Write a session that does not exist, one record at a time; return its size in bytes."""
     number = rows.add_session(connection, incoming.session, incoming.head, now(), incoming.changed)
     size = 0
     about = tail = None

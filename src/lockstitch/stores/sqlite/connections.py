@@ -1,17 +1,17 @@
-"""The files of a SQLite store, and connections to it: durable commits, and nothing runs by itself.
+"""The files of a SQLite store, and connections to it: commits are durable, nothing runs unasked.
 
-``synchronous=FULL`` and the journal mode are set and asked for again, because the pragma can fail
-in silence. No connection checkpoints of its own accord: up to 3.51.2 SQLite can corrupt a
-database when a checkpoint and the restart of the log meet, so both happen under our lock.
+``synchronous=FULL`` and the journal mode are set and then queried, because the pragma can fail
+silently. No connection checkpoints by itself: up to version 3.51.2, SQLite can corrupt a database
+when a checkpoint and a restart of the log coincide, so both happen under our lock.
 
-Of the connections that read a few are kept open; each sees one state of the store at a time, never
-waits for a writer, and cannot checkpoint, not even when it is the last one to be closed.
+Some connections for reading are kept open. Each sees one state of the store at a time, never waits
+for a writer, and cannot checkpoint, not even when it is the last one to be closed.
 
-No function for files opens a database that SQLite may have open in this process: closing such a
-file would drop SQLite's locks on it, and acknowledged commits with them.
+No function of the file system opens a database that SQLite may have open in this process: closing
+that file would drop SQLite's locks on it, and acknowledged commits could be lost.
 
-A store may come from anywhere. What is compressed in it says nothing of how much it will be, so
-that it is unpacked no further than what can be right: a few bytes can stand for gigabytes.
+A store may come from anywhere. Compressed data does not say how large it will be, and a few bytes
+can stand for gigabytes, so nothing is unpacked beyond the size that it can rightly have.
 """
 
 from __future__ import annotations
@@ -52,28 +52,31 @@ from lockstitch.stores.group_commit import forget_in_children
 Identity = tuple[int, int]
 _NOWHERE: Identity = (0, 0)
 
-# Databases whose log was taken away under a connection of this process. SQLite shares what it
-# knows of a log among all connections of a process, so no new one would see what is there.
+# Databases whose log was removed while this process had a connection. SQLite shares its knowledge
+# of a log among all connections of a process, so a new connection would not see the actual files.
 _LOST: set[Identity] = set()
 
 
 def wal_of(path: Path) -> Path:
-    """Name the file that SQLite writes commits to."""
+    """Return the path of the log that SQLite writes commits to."""
     return path.with_name(f"{path.name}-wal")
 
 
 def shm_of(path: Path) -> Path:
-    """Name the file by which processes that use the store know of each other."""
+    """Return the path of the file through which the processes that use a store share an index."""
     return path.with_name(f"{path.name}-shm")
 
 
 def lock_of(path: Path) -> Path:
-    """Name the lock file."""
+    """Return the path of the lock file."""
     return path.with_name(f"{path.name}-lock")
 
 
 def size_of(path: Path) -> int | None:
-    """Return the size of a plain file, None if there is none; anything else there is refused."""
+    """Return the size of a regular file, None if there is none.
+
+    Raise an error for anything else.
+    """
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -88,10 +91,9 @@ def size_of(path: Path) -> int | None:
 
 
 def check_one_name(path: Path) -> None:
-    """Refuse a database with a second name: SQLite keeps its log and its locks by name.
+    """Raise an error if a database has a second name, because SQLite finds log and locks by name.
 
-    Under the other name it would be read without what is in the log, and a write there would
-    corrupt it.
+    Under the other name it would be read without its log, and a write there would corrupt it.
     """
     try:
         count = os.lstat(path).st_nlink
@@ -107,7 +109,7 @@ def check_one_name(path: Path) -> None:
 
 
 def is_writable(path: Path) -> bool:
-    """Whether this process may write to a database that is there, and to the files beside it."""
+    """Whether this process may write to an existing database and to the files beside it."""
     if not _may_write(path):
         return False
     beside = (wal_of(path), shm_of(path), lock_of(path))
@@ -115,12 +117,12 @@ def is_writable(path: Path) -> bool:
 
 
 def _may_write(path: Path) -> bool:
-    """Ask the system, for whom the process acts: it knows of read-only file systems, too."""
+    """Whether the system permits writing for the effective user; this notices read-only systems."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it, for nobody else to read, and make their names durable."""
+    """Create a private folder and its parents, and make their names durable."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -132,7 +134,7 @@ def make_folders(folder: Path) -> None:
 
 
 def check_alone(path: Path) -> None:
-    """Refuse to make a database beside the log of one that is gone: SQLite would mix the two."""
+    """Raise an error if a new database would get a leftover log, which SQLite would apply to it."""
     for left in (wal_of(path), path.with_name(f"{path.name}-journal")):
         if size_of(left):
             raise Unreadable(
@@ -141,7 +143,7 @@ def check_alone(path: Path) -> None:
 
 
 def create(path: Path, fill: Callable[[Path], None]) -> None:
-    """Make a database under another name, private, and put it in place when it is whole."""
+    """Create a private database under a temporary name, and move it into place when complete."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(draft, os_files.CREATING, 0o600))
@@ -156,7 +158,7 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def identity(path: str) -> Identity:
-    """Return which file has a name at the moment."""
+    """Return the device and inode that a name leads to now."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -165,11 +167,11 @@ def identity(path: str) -> Identity:
 
 
 class WatchedName:
-    """Tells which file has a name, again and again, and does not look at its times.
+    """Returns which file has a name, as often as asked, without reading the file's times.
 
-    Since Linux 6.13, a file whose times were looked at gets finer ones with the next write, and a
-    sync then waits for the file system's journal, too: it takes a third longer. Used by one thread
-    at a time.
+    Since Linux 6.13, reading a file's times makes the next write set finer ones, and then an fsync
+    has to wait for the file system's journal as well, which takes a third longer. Used by one
+    thread at a time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,7 +182,7 @@ class WatchedName:
         self._ask = call and partial(call, _HERE, name, _NO_LINKS, _INODE, self._found)
 
     def identity(self) -> Identity:
-        """Return which file has the name at the moment."""
+        """Return the device and inode that the name leads to now."""
         if self._ask is None or self._ask() != 0:
             return identity(self._path)
         number, major, minor = _PARTS.unpack_from(self._found, _START)
@@ -191,14 +193,14 @@ _STATX_SIZE = 256
 _HERE = -100  # AT_FDCWD
 _NO_LINKS = 0x100  # AT_SYMLINK_NOFOLLOW
 _INODE = 0x100  # STATX_INO
-# Where a struct statx has the inode's number, and both halves of its device's.
+# The offsets in a struct statx of the inode's number and of both halves of the device's.
 _START = 32
 _PARTS = struct.Struct("=Q96xII")
 
 
 @cache
 def _statx() -> Callable[..., int] | None:
-    """Return Linux's call that looks at no more of a file than is asked for, None without one."""
+    """Return Linux's call that reads only the requested fields of a file; None on other systems."""
     if sys.platform != "linux":
         return None
     try:
@@ -209,12 +211,12 @@ def _statx() -> Callable[..., int] | None:
 
 
 def lose(found: Identity) -> None:
-    """Remember that this process can no longer use a database."""
+    """Record that this process can no longer use a database."""
     _LOST.add(found)
 
 
 def check_usable(path: Path) -> None:
-    """Refuse a database that this process can no longer use."""
+    """Raise an error if this process can no longer use a database."""
     if _LOST and identity(str(path)) in _LOST:
         raise Unsure(
             "another program removed the database's log while it was in use; the last writes "
@@ -223,29 +225,29 @@ def check_usable(path: Path) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int, int, int]:
-    """Return which file has a name, its size and when it was last written."""
+    """Return a file's device, inode, size and modification time."""
     found = os.lstat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-# What a large value may unpack to, and what the records of a session may, at least.
+# The most bytes that a large value may unpack to, and the least limit for a session's records.
 MOST = 1 << 29
 MOST_OF_RECORDS = 1 << 26
-# So many times its size anything may unpack to.
+# The limit for unpacking anything, as a multiple of its size.
 RATIO = 32
-# A byte that is compressed never stands for more.
+# The most bytes that one compressed byte can stand for.
 DENSEST = 1040
 _STEP = 1 << 20
 
 
 class Overfull(zlib.error):
-    """What is compressed stands for more bytes than it may."""
+    """Compressed data stands for more bytes than it may."""
 
 
 def inflate(body: bytes, most: int) -> bytes:
-    """Return compressed bytes as they were; raises Overfull above a limit, or ``zlib.error``."""
+    """Return compressed bytes unpacked; raise ``Overfull`` above a limit, or ``zlib.error``."""
     if len(body) * DENSEST > most:
-        # It may be too much: that is found out without keeping what comes.
+        # It may exceed the limit: measure it first without keeping the output.
         unpacking, rest, count = zlib.decompressobj(), body, 0
         while rest and not unpacking.eof:
             count += len(unpacking.decompress(rest, _STEP))
@@ -256,7 +258,7 @@ def inflate(body: bytes, most: int) -> bytes:
 
 
 def beginning(body: bytes, most: int) -> bytes:
-    """Return what stands before the damage in compressed bytes, up to a limit."""
+    """Return what compressed bytes contain before the damage, up to a limit."""
     unpacking, found, count = zlib.decompressobj(), list[bytes](), 0
     try:
         for place in range(0, len(body), 64):
@@ -270,7 +272,7 @@ def beginning(body: bytes, most: int) -> bytes:
 
 
 def too_much(where: Where, what: str, most: int) -> Damaged:
-    """Return the error for something that stands for more than it may."""
+    """Return the error for data that unpacks to more than it may."""
     return Damaged(
         f"{what} unpacks to more than {most:,} bytes, which nothing written here does; nothing "
         "was changed"
@@ -278,17 +280,17 @@ def too_much(where: Where, what: str, most: int) -> Damaged:
 
 
 APPLICATION = int.from_bytes(b"lstj")
-# Of new databases. Records go on where a page ends, so no size of theirs leaves holes, and a
-# commit writes whole pages: small ones make it short.
+# Of new databases. Records continue on the next page, so records of any size leave no gaps. A
+# commit writes whole pages, so small pages make it short.
 PAGE = 4096
 BUSY_SECONDS = 30.0
 
 _OLDEST = (3, 24, 0)
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _KIND = 0xFF
-# The version that knows which session names which large value.
+# The version that records which session names which large value.
 _USES = 2
-# The version that knows of forks, and keeps records in pieces.
+# The version that supports forks, and stores records in pieces.
 FORKS = 5
 _NAMES = re.compile(rb'"(?:blob|x)":"([0-9a-f]{32})"')
 
@@ -306,20 +308,20 @@ Connect = Callable[[str], Connection]
 
 
 def connect(uri: str) -> Connection:
-    """Open a database; nothing begins a transaction but we."""
+    """Open a database; transactions begin only when we say so."""
     return sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
     )
 
 
 def uri_of(path: Path, **options: str) -> str:
-    """Spell a file's name as SQLite wants it."""
+    """Return the URI that SQLite expects for a path."""
     query = "&".join(f"{name}={value}" for name, value in options.items())
     return f"file:{encoded_path(path)}?{query}"
 
 
 def prepare(connection: Connection, path: Path) -> None:
-    """Set a connection up, and make sure that it is."""
+    """Configure a connection, and check that the settings took effect."""
     if ask(connection, "pragma journal_mode=wal") != "wal":
         raise Unreadable("SQLite cannot keep a write-ahead log here").about(path)
     connection.execute("pragma synchronous=full")
@@ -327,18 +329,18 @@ def prepare(connection: Connection, path: Path) -> None:
         raise Unreadable("SQLite does not promise durable commits here").about(path)
     ask(connection, "pragma wal_autocheckpoint=0")
     connection.execute("pragma cell_size_check=on")
-    # A piece that grows may move, and nothing of it should stay where it was.
+    # A growing piece may move to another page, and its old place must not keep its content.
     ask(connection, "pragma secure_delete=on")
 
 
 def ask(connection: Connection, question: str, *values: object) -> Any:
-    """Return the first value that a statement returns, None for nothing."""
+    """Return the first value of a statement's result, None if it is empty."""
     row = connection.execute(question, values).fetchone()
     return None if row is None else row[0]
 
 
 def fill(connect: Connect, path: Path) -> None:
-    """Make a new, empty store of an empty file."""
+    """Turn an empty file into a new, empty store."""
     connection = connect(uri_of(path, mode="rw"))
     try:
         connection.execute(f"pragma page_size={PAGE}")
@@ -354,14 +356,14 @@ def fill(connect: Connect, path: Path) -> None:
 
 
 def migrations() -> list[tuple[int, str]]:
-    """List the scripts that lead from each version to the next one, in order."""
+    """Return the scripts that lead from each version to the next one, in order."""
     folder = resources.files(__package__)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(int(name.removesuffix(".sql")), (folder / name).read_text("utf-8")) for name in names]
 
 
 def migrate(connection: Connection) -> None:
-    """Bring a database to the newest version, inside the transaction that is open."""
+    """Bring a database to the newest version, within the open transaction."""
     version = version_of(connection)
     for number, script in migrations():
         if number > version:
@@ -373,12 +375,12 @@ def migrate(connection: Connection) -> None:
 
 
 def version_of(connection: Connection) -> int:
-    """Return the version of a store: one that is only read may be older than this program."""
+    """Return the version of a store; one that is only read may be older than this program."""
     return int(ask(connection, "pragma user_version"))
 
 
 def _note_uses(connection: Connection) -> None:
-    """Find the large values that the records of an older store name."""
+    """Record which large values the records of an older store name."""
     if not ask(connection, "select exists (select 1 from blobs)"):
         return
     for session, codec, body in connection.execute("select session, codec, body from events"):
@@ -401,7 +403,7 @@ def _statements(script: str) -> list[str]:
 
 
 def check_kind(connection: Connection, path: Path) -> None:
-    """Refuse a database that is not a store, or one of a later version."""
+    """Raise an error if a database is not a store, or is one of a later version."""
     if ask(connection, "pragma application_id") != APPLICATION:
         raise Unreadable("it is a database of another program, not a store of sessions").about(path)
     newest = migrations()[-1][0]
@@ -411,7 +413,7 @@ def check_kind(connection: Connection, path: Path) -> None:
             f"it was written by a later version of Lockstitch (format {version}, this one"
             f" reads up to {newest}); nothing was changed"
         ).about(path)
-    # Nothing may run when a store is used but the triggers that we made.
+    # A store must contain no triggers but ours, because they would run when it is used.
     connection.execute("pragma trusted_schema=off")
     for kind, name, text in connection.execute(_RUNNING).fetchall():
         if kind == "trigger" and _spaced(str(text)) in _triggers():
@@ -425,25 +427,25 @@ def check_kind(connection: Connection, path: Path) -> None:
 
 @cache
 def _triggers() -> frozenset[str]:
-    """Return the texts of all triggers that any version makes."""
+    """Return the texts of all triggers that any version creates."""
     made = (_spaced(one) for _, script in migrations() for one in _statements(script))
     return frozenset(one for one in made if one.startswith("create trigger"))
 
 
 def _spaced(text: str) -> str:
-    """Return a statement without comments, and as SQLite keeps it, whatever its spaces are."""
+    """Return a statement without comments and with the white space that SQLite keeps."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return " ".join(" ".join(lines).split()).rstrip(";").replace("CREATE TRIGGER", "create trigger")
 
 
 def check_library() -> None:
-    """Refuse a SQLite that is older than what the statements here need."""
+    """Raise an error if SQLite is older than the statements here need."""
     if sqlite3.sqlite_version_info < _OLDEST:
         raise Unreadable(f"SQLite {sqlite3.sqlite_version} is too old: 3.24 or later is needed")
 
 
 def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
-    """Return our error for what SQLite could not read."""
+    """Return our error for something that SQLite could not read."""
     kind = kind_of(error)
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
         return Damaged(f"the database is damaged, or it is not a database: {error}").about(path)
@@ -453,24 +455,24 @@ def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
 
 
 def unsure_error(error: BaseException, path: Path) -> Unsure:
-    """Return the error for a write that failed, of which nobody knows what became."""
+    """Return the error for a failed write with an unknown outcome."""
     return Unsure(
         f"a write failed ({error}); whether it is in the store is not known: open the session again"
     ).about(path)
 
 
 def kind_of(error: sqlite3.Error) -> int:
-    """Return which kind of error SQLite reports, as its constants name them."""
+    """Return the kind of an error as SQLite's constants name it."""
     return int(getattr(error, "sqlite_errorcode", 0)) & _KIND
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether SQLite only says that somebody else is at work."""
+    """Whether SQLite only reports that another connection is at work."""
     return kind_of(error) == sqlite3.SQLITE_BUSY
 
 
 def abandon(connection: Connection) -> None:
-    """Never close a connection, not even at the end: closing could write to what is not its own."""
+    """Keep a connection open forever, since closing it could write to a file of somebody else."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
@@ -478,9 +480,9 @@ _TRIES = 3
 
 
 class Readers:
-    """Reading connections to the database at a path, which exists and is known to be a store.
+    """Connections for reading the database at a path, which is known to be an existing store.
 
-    ``kept`` of them are, while nobody uses them.
+    At most ``kept`` of them stay open while they are not used.
     """
 
     kept = 8
@@ -497,7 +499,7 @@ class Readers:
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Lend a connection on which everything is read in one and the same state."""
+        """Lend a connection on which all reads see the same state."""
         self.require_open()
         try:
             found, connection = identity(str(self.path)), None
@@ -522,7 +524,7 @@ class Readers:
             self.require_open()
             raise translate_error(error, self.path) from error
         except UnicodeDecodeError as error:
-            # SQLite wants to say what it cannot read, and that is no text.
+            # SQLite tried to quote what it could not read, which is not valid text.
             raise Damaged("the database is damaged: its names are not text").about(
                 self.path
             ) from error
@@ -533,36 +535,36 @@ class Readers:
         connection.close()
 
     def close(self) -> None:
-        """Close the connections that nobody uses; the others are closed when they come back."""
+        """Close the connections that are not in use, and each of the others when it is returned."""
         with self._guard:
             idle, self._idle, self._is_closed = self._idle, [], True
         for connection in idle:
             connection.close()
 
     def require_open(self) -> None:
-        """Raise ``Closed`` if nothing is read any more, or this is a forked child."""
+        """Raise ``Closed`` after closing, or in a forked child."""
         if self._process != os.getpid():
             raise Closed("it was opened by another process, before a fork").about(self.path)
         if self._is_closed:
             raise Closed("the store was closed").about(self.path)
 
     def forget(self) -> None:
-        """In a forked child: leave the connections to the parent."""
+        """In a forked child, leave the connections to the parent."""
         for connection in self._idle:
             abandon(connection)
 
     def open(self) -> Connection:
-        """Open one more connection."""
+        """Open another connection."""
         check_usable(self.path)
         return self._connect(uri_of(self.path, mode="ro"))
 
 
 class Onlookers(Readers):
-    """Reads a store without leaving a trace: no file is made or changed, not even a lock.
+    """Reads a store without leaving a trace: no file is created or changed, not even a lock.
 
-    SQLite reads a log only together with the file beside it that says what is in the log. Where
-    there is no log, the database is read as it lies there; where the log lies there alone, which
-    a copy by hand can leave, both are copied aside.
+    SQLite reads a log only together with the shared file beside it. If there is no log, the
+    database is read as an unchanging file. If there is a log without the shared file, which a
+    manual copy can cause, both are copied to a temporary folder.
     """
 
     kept = 0
@@ -579,7 +581,10 @@ class Onlookers(Readers):
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """As before; a database that lay there alone must still do so in the end."""
+        """Lend a connection.
+
+        Raise an error if a database without a log was changed in the meantime.
+        """
         try:
             with super().snapshot() as connection:
                 yield connection
@@ -595,7 +600,7 @@ class Onlookers(Readers):
             )
 
     def open(self) -> Connection:
-        """Open one more connection; what lies there may change its form in that moment."""
+        """Open another connection, again if the files change at that moment."""
         for _ in range(_TRIES):
             connection = self._opened()
             try:
@@ -607,13 +612,12 @@ class Onlookers(Readers):
         return self._opened()
 
     def _opened(self) -> Connection:
-        """Open the database in the way that fits what lies there now."""
+        """Open the database in the way that its files require now."""
         if size_of(shm_of(self.path)) is not None:
             self._lying = None
             return self._connect(uri_of(self.path, mode="ro", readonly_shm="1"))
         if size_of(wal_of(self.path)):
-            # Nobody has the database open, this process neither, or the missing file would be
-            # there.
+            # Nobody has the database open, not even this process, or the shared file would exist.
             if self._aside is None:
                 self._aside = tempfile.TemporaryDirectory(prefix="lockstitch-")
                 for path in (self.path, wal_of(self.path)):

@@ -1,12 +1,13 @@
-"""The records of a session as bytes, one behind the other, cut into pieces that fill pages.
+"""Store the records of a session as one sequence of bytes, cut into pieces that fill pages.
 
-A row for each record would leave holes: of a page of 8 KB, a record of 4 KB and a little more
-fills half. So a record goes on in the next piece where a page ends. The last piece of a session
-grows with every append, in its place, which costs no more than a new row: a commit writes whole
-pages either way.
+One row for each record would leave gaps: on pages of 8 KB, a record of a little more than 4 KB
+fills half a page. So a record continues in the next piece where a page ends. The last piece of a
+session grows in place with every append. That costs no more than a new row, because a commit writes
+whole pages either way.
 
-A record is a head and its body. Most have the short head: a tag, epoch, length, time, checksum
-and a key of 24 hexadecimal digits, 39 bytes. Where something does not fit, there is a long one.
+A record consists of a head and its body. Most records have the short head: a tag, epoch, length,
+time, checksum and a key of 24 hexadecimal digits, 39 bytes. If anything does not fit, there is a
+long one.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from lockstitch.stores.sqlite.connections import (
 )
 
 PACKED = 1
-# So many pieces are made one where records are to be kept compressed.
+# How many pieces are merged into one when records are kept compressed.
 SEALED = 32
 _LEVEL = 6
 _SHIFT = 24
 _LAST = (1 << _SHIFT) - 1
-# What a page has besides the body of a piece: its own head and that of the row.
+# The bytes of a page that are not the body of a piece: the head of the page and that of the row.
 _HEAD = 64
 _BATCH = 64
 _BATCH_BYTES = 1 << 23
-# No row takes less room than this.
+# The fewest bytes that a row takes.
 _LEAST = 8
 _NEAR = 16
 
@@ -56,7 +57,7 @@ _KEY = 24
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """Records as bytes: the first one's number, and where each begins."""
+    """Records as bytes: the number of the first one, and where each begins."""
 
     first: int
     starts: list[int]
@@ -64,7 +65,7 @@ class Encoded(msgspec.Struct, frozen=True):
 
 
 def encode_records(records: Sequence[JournalRecord]) -> Encoded:
-    """Make bytes of records, which follow each other."""
+    """Return consecutive records as bytes."""
     parts: list[bytes] = []
     starts: list[int] = []
     place = 0
@@ -86,9 +87,10 @@ def encode_records(records: Sequence[JournalRecord]) -> Encoded:
 
 
 def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord], int]:
-    """Make records behind ``seq`` of bytes; returns them, and where one begins that is not whole.
+    """Return the records in some bytes, and where the first incomplete one begins.
 
-    Raises ``ValueError`` with them where bytes are no record.
+    The first record has the number after ``seq``. Raises ``ValueError``, with the records so far,
+    if bytes do not form a record.
     """
     records: list[JournalRecord] = []
     add, short = records.append, _SHORT.unpack_from
@@ -115,7 +117,7 @@ def decode_records(data: bytes, seq: int, upto: int) -> tuple[list[JournalRecord
 
 
 def length_at(data: bytes, place: int) -> int:
-    """Return how long the record is that begins at a place, 0 if none begins there."""
+    """Return the length of the record that begins at a place, 0 if none begins there."""
     head = data[place : place + max(_SIZE, _LONG_SIZE)]
     if not head:
         return 0
@@ -128,7 +130,7 @@ def length_at(data: bytes, place: int) -> int:
 
 
 def as_short(data: bytes, seq: int) -> JournalRecord | None:
-    """Read bytes as one record with a short head, whatever tag and length say."""
+    """Read all bytes as one record with a short head, ignoring its tag and length."""
     if len(data) < _SIZE:
         return None
     _, epoch, _, low, high, digest, name = _SHORT.unpack_from(data)
@@ -136,9 +138,9 @@ def as_short(data: bytes, seq: int) -> JournalRecord | None:
 
 
 def as_long(data: bytes, seq: int, length: int = 0) -> JournalRecord | None:
-    """Read bytes as one record with a long head, whatever tag and length say.
+    """Read all bytes as one record with a long head, ignoring its tag and length.
 
-    Its key has this ``length``, or the one that the head says; it is of ASCII in any case.
+    Its key has this ``length``, or else the one that the head says, and must be ASCII.
     """
     if len(data) < _LONG_SIZE:
         return None
@@ -149,7 +151,7 @@ def as_long(data: bytes, seq: int, length: int = 0) -> JournalRecord | None:
 
 
 class PieceTail(msgspec.Struct, frozen=True):
-    """Where a session's next record goes: its last piece, what that holds, and what it can hold."""
+    """The place for a session's next record: its last piece, the size of that, and its capacity."""
 
     piece: int
     length: int
@@ -157,7 +159,7 @@ class PieceTail(msgspec.Struct, frozen=True):
 
 
 def tail_of(connection: Connection, number: int) -> PieceTail:
-    """Find where the next record of a session goes."""
+    """Return the place for the next record of a session."""
     room = _room(connection)
     row = connection.execute(
         "select id, codec, length(body) from pieces where id between ? and ?"
@@ -170,7 +172,7 @@ def tail_of(connection: Connection, number: int) -> PieceTail:
 
 
 def add(connection: Connection, tail: PieceTail, more: Encoded, *, compress: bool) -> PieceTail:
-    """Add records behind the last one of a session; returns where the next one goes."""
+    """Add records after the last one of a session; return the place for the next one."""
     data, piece, room = more.data, tail.piece, tail.room
     place = room - tail.length
     if place > 0:
@@ -205,9 +207,9 @@ def _insert(connection: Connection, row: tuple[int, int, int, int, bytes]) -> No
 
 
 def seal(connection: Connection, number: int, *, last: bool = False) -> None:
-    """Make one compressed piece of several, if there are enough; of the ``last`` in any case.
+    """Merge pieces into one compressed piece if there are enough; with ``last``, in any case.
 
-    Those of a session that was not compressed before stay as they are.
+    Pieces that were written before the session was compressed stay as they are.
     """
     rows = connection.execute(
         "select id, first, start, codec, body from pieces where id between ? and ?"
@@ -229,9 +231,9 @@ def seal(connection: Connection, number: int, *, last: bool = False) -> None:
 def records(
     connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
-    """Read the records of a number that stand behind one, up to another, in order.
+    """Yield the records of a number that come after one and up to another, in order.
 
-    Raises ``Damaged`` where bytes are no records; whether they are the right ones is not looked at.
+    Raises ``Damaged`` if bytes do not form records; it does not check that they are the right ones.
     """
     piece = _begin(connection, number, after + 1)
     cursor = connection.execute(
@@ -240,7 +242,7 @@ def records(
     )
     seq, rest, skip = -1, b"", 0
     most, longest = most_of(connection), longest_of(connection)
-    # Pages may point at each other in circles: there are no more rows than there is room for.
+    # Damaged pages may refer to each other in circles, so read no more rows than can exist.
     found_rows = islice(cursor, size_of(connection) // _LEAST + _NEAR)
     while seq < upto and (row := next(found_rows, None)):
         if seq < 0:
@@ -269,9 +271,9 @@ def records(
 
 
 def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[bytes]:
-    """Return the bytes of a row and of some more, at least as many as there are already.
+    """Return the bytes of a row and of more rows, at least as many as there are already.
 
-    So a record that goes on and on is not put together anew with every row.
+    Doubling the amount avoids copying a very long record again with every row.
     """
     size = count = 0
     while row:
@@ -285,27 +287,33 @@ def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[by
 
 
 def most_of(connection: Connection) -> int:
-    """Return what a piece can unpack to: a quarter of a sealed one, and all that is added to it."""
+    """Return the most bytes that a piece can unpack to.
+
+    That is a compressed piece of a quarter of its pages, and everything that is added to it.
+    """
     room = _room(connection)
     return SEALED // 4 * room * DENSEST + (2 * SEALED + 2) * room
 
 
 def longest_of(connection: Connection) -> int:
-    """Return how long a record can be: its large values are kept elsewhere."""
+    """Return the greatest length of a record; large values are not part of it."""
     return max(MOST_OF_RECORDS, size_of(connection) * RATIO)
 
 
 def size_of(connection: Connection) -> int:
-    """Return how many bytes all pages have."""
+    """Return the number of bytes in all pages."""
     return int(ask(connection, "pragma page_size")) * int(ask(connection, "pragma page_count"))
 
 
 def _begin(connection: Connection, number: int, seq: int) -> int:
-    """Find the last piece whose first record is not behind one; the first if there is none."""
+    """Return the last piece that begins with record ``seq`` or earlier.
+
+    The first if there is none.
+    """
     low, high = span(number)
     last = "select id, first from pieces where id between ? and ? order by id desc limit ?"
     for piece, first in connection.execute(last, (low, high, _NEAR if seq > 1 else 0)):
-        # Whoever goes on reading wants the end.
+        # Look near the end first, because most readers only want what is new.
         if type(first) is int and first <= seq:
             return int(piece)
         high = piece - 1
@@ -323,9 +331,9 @@ def _begin(connection: Connection, number: int, seq: int) -> int:
 
 
 def _plain(row: Sequence[Any], most: int) -> bytes:
-    """Return the bytes of a piece; what cannot be unpacked is left out, and will be missed.
+    """Return the bytes of a piece; one that cannot be unpacked yields none, which is noticed later.
 
-    Raises Overfull if it stands for more than it can.
+    Raises ``Overfull`` if it stands for more than it can.
     """
     codec, body = row[2], row[3]
     if type(body) is not bytes or type(codec) is not int or codec not in (0, PACKED):
@@ -345,7 +353,7 @@ def _damaged(where: Where, seq: int) -> Damaged:
 
 
 def cut(connection: Connection, number: int, upto: int) -> None:
-    """Remove the records of a number that stand behind one."""
+    """Delete the records of a number that come after one."""
     low, high = span(number)
     piece = _begin(connection, number, upto + 1) if upto else low
     row = connection.execute(
@@ -377,6 +385,6 @@ def numbers(connection: Connection) -> set[int]:
 
 
 def span(number: int) -> tuple[int, int]:
-    """Return between which ids the pieces of a number are."""
+    """Return the first and last id that the pieces of a number may have."""
     low = number << _SHIFT
     return low, low | _LAST

@@ -1,4 +1,4 @@
-"""What the rows of the database mean: every statement on them, and no decision."""
+"""All statements on the rows of the database, and what the rows mean; no decisions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SMALL = 512
 CHUNK = 256
 _LEVEL = 1
 
-# Text is read as bytes: a flipped bit can make it text that cannot be decoded.
+# Texts are read as bytes, because a flipped bit can make them impossible to decode.
 _COLUMNS = (
     "s.number, cast(s.name as blob), s.seq, s.digest, s.epoch, s.created, s.changed,"
     " cast(s.holder as blob), s.deadline, s.term"
 )
 _SESSION = f"select {_COLUMNS} from sessions s"  # noqa: S608 - our own
-# No session has had or will have it.
+# A number that no session ever has.
 _NEXT_NUMBER = (
     "select max(coalesce((select max(number) from sessions), 0),"
     " coalesce((select max(number) from graves), 0)) + 1"
@@ -68,13 +68,13 @@ class SessionHeadRow(Struct, frozen=True):
 
 
 def session_named(connection: Connection, name: str, where: Where) -> SessionHeadRow | None:
-    """Find a session by name."""
+    """Return the row of the session with a name, or None."""
     row = connection.execute(f"{_SESSION} where name = ?", (name,)).fetchone()
     return None if row is None else decode_session(row, where)
 
 
 def session_numbered(connection: Connection, number: int, where: Where) -> SessionHeadRow | None:
-    """Find a session by number."""
+    """Return the row of the session with a number, or None."""
     row = connection.execute(f"{_SESSION} where number = ?", (number,)).fetchone()
     return None if row is None else decode_session(row, where)
 
@@ -86,7 +86,7 @@ def sessions_from(connection: Connection, number: int, count: int) -> list[Any]:
 
 
 def decode_session(row: Sequence[Any], where: Where) -> SessionHeadRow:
-    """Make sense of a row of ``sessions``; raises ``Damaged`` if there is none in it."""
+    """Return a decoded row of ``sessions``; raise ``Damaged`` if it makes no sense."""
     number, name, seq, digest, epoch, created, changed, holder, deadline, term = row
     is_right = (
         all(isinstance(value, int) for value in (number, seq, epoch, created, changed))
@@ -115,7 +115,7 @@ def _number(value: object) -> float:
 
 
 def add_session(connection: Connection, name: str, head: Head, created: int, changed: int) -> int:
-    """Make a session that nobody holds; returns its number."""
+    """Add a session without a holder; return its number."""
     cursor = connection.execute(
         "insert into sessions (number, name, seq, digest, epoch, created, changed)"
         f" {_NEXT_NUMBER}, ?, ?, ?, ?, ?, ?",
@@ -129,7 +129,7 @@ def add_session(connection: Connection, name: str, head: Head, created: int, cha
 def take(  # noqa: PLR0913, PLR0917 - the columns of a row
     connection: Connection, number: int, epoch: int, holder: Holder, deadline: float, term: float
 ) -> None:
-    """Hand a session to a holder, under a new epoch."""
+    """Give a session to a holder, under a new epoch."""
     connection.execute(
         "update sessions set epoch = ?, holder = ?, deadline = ?, term = ? where number = ?",
         (epoch, msgspec.json.encode(holder).decode("utf-8"), deadline, term, number),
@@ -137,7 +137,7 @@ def take(  # noqa: PLR0913, PLR0917 - the columns of a row
 
 
 def give_back(connection: Connection, number: int, epoch: int) -> None:
-    """Take a session from its holder, if that is still the one of this epoch."""
+    """Remove the holder of a session, if it is still the one of this epoch."""
     connection.execute(
         "update sessions set holder = null, deadline = null, term = null"
         " where number = ? and epoch = ?",
@@ -146,7 +146,7 @@ def give_back(connection: Connection, number: int, epoch: int) -> None:
 
 
 def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bool:
-    """Put a lease's deadline off; False if the session is no longer that holder's."""
+    """Extend the deadline of a lease; return False if the session has another holder now."""
     cursor = connection.execute(
         "update sessions set deadline = ? where number = ? and epoch = ? and holder is not null",
         (deadline, number, epoch),
@@ -157,7 +157,7 @@ def keep(connection: Connection, number: int, epoch: int, deadline: float) -> bo
 def move_head(  # noqa: PLR0913, PLR0917 - the columns of a row
     connection: Connection, number: int, after: int, head: Head, changed: int, deadline: float
 ) -> bool:
-    """Move a session's head on from behind ``after``; False if it is not where and whose it is.
+    """Move a session's head on from ``after``; return False if head or holder are not as expected.
 
     ``changed`` is the time of its last record, 0 for none.
     """
@@ -170,7 +170,7 @@ def move_head(  # noqa: PLR0913, PLR0917 - the columns of a row
 
 
 def leave_at(connection: Connection, number: int, head: Head, changed: int) -> None:
-    """Move the head of a session that nobody holds."""
+    """Set the head of a session that nobody holds."""
     connection.execute(
         "update sessions set seq = ?, digest = ?, epoch = ?, changed = ?, holder = null,"
         " deadline = null, term = null where number = ?",
@@ -179,9 +179,9 @@ def leave_at(connection: Connection, number: int, head: Head, changed: int) -> N
 
 
 def cut_older(connection: Connection, number: int, upto: int) -> None:
-    """Remove the records behind one that an earlier version wrote, and their large values."""
+    """Delete the records after one, and their large values, in the format of an earlier version."""
     connection.execute("delete from events where session = ? and seq > ?", (number, upto))
-    # Where it is not known which record names a value, the first may.
+    # If it is unknown which record names a value, the first one may.
     least = upto or -1
     connection.execute(
         "delete from blobs where name in (select name from uses where session = ? and seq > ?)"
@@ -192,7 +192,7 @@ def cut_older(connection: Connection, number: int, upto: int) -> None:
 
 
 def remove_session(connection: Connection, number: int) -> None:
-    """Remove the row of a session, and remember that its number was given out."""
+    """Delete the row of a session, and remember that its number was used."""
     connection.execute("delete from sessions where number = ?", (number,))
     connection.execute("update graves set number = max(number, ?)", (number,))
 
@@ -200,25 +200,25 @@ def remove_session(connection: Connection, number: int) -> None:
 def older_records(
     connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
-    """Read records that an earlier version wrote, from behind one to another, a chunk at a time."""
+    """Yield records between two numbers, in the format of an earlier version, in chunks."""
     cursor = connection.execute(
         f"{_RECORD} where session = ? and seq > ? and seq <= ? order by seq", (number, after, upto)
     )
     while rows := cursor.fetchmany(CHUNK):
-        # One by one up to the first that makes no sense, where they are not all as they should be.
+        # If one is not valid, decode one by one up to it.
         one_by_one = (_record(row, seq, where) for seq, row in enumerate(rows, after + 1))
         yield from _plain(rows) or one_by_one
         after += len(rows)
 
 
 def _plain(rows: Sequence[Sequence[Any]]) -> list[JournalRecord] | None:
-    """Make records of rows that are all as they should be, column by column; None if not."""
+    """Return records for rows, decoded by column; None if any of the rows is not valid."""
     columns = tuple(zip(*rows, strict=True))
     if [{*map(type, column)} for column in columns] != _COLUMN_TYPES:
         return None
     seqs, epochs, keys, ats, bodies, digests, codecs = columns
     if any(codecs):
-        # One by one: together they may be too much.
+        # One by one, because together they may exceed the limit.
         return None
     names = map(bytes.decode, keys, repeat("ascii"))
     try:
@@ -239,16 +239,15 @@ def _record(row: Sequence[Any], expected: int, where: Where) -> JournalRecord:
         raise Damaged(f"record {expected} is not what was written (form)").about(*where) from None
 
 
-# A fork's first records are those of another session, which are not copied: it names the number of
-# its source and how far its records are taken from there; the source may be a fork itself. The
-# records of a session that was removed stay under its number as long as a fork needs them, and no
-# further than it does.
+# A fork does not copy its first records: it names the number of its source, and how far the
+# source's records are shared. The source may be a fork itself. The records of a deleted session
+# stay under its number as far and as long as a fork needs them.
 
 
 def records(
     connection: Connection, number: int, after: int, upto: int, where: Where
 ) -> Iterator[JournalRecord]:
-    """Read a session's records from behind one to another, from wherever they are kept."""
+    """Yield a session's records between two numbers, wherever they are stored."""
     if version_of(connection) < FORKS:
         yield from older_records(connection, number, after, upto, where)
         return
@@ -257,7 +256,7 @@ def records(
         end = upto if last is None else min(last, upto)
         first = max(start, after)
         if first < end:
-            # Of what is kept under one number, what an earlier version wrote comes first.
+            # Under each number, the records of an earlier version come first.
             older = ask(connection, "select max(seq) from events where session = ?", part)
             older = older if isinstance(older, int) else 0
             if first < older:
@@ -269,7 +268,7 @@ def records(
 
 
 def parts(connection: Connection, number: int, where: Where) -> list[tuple[int, int | None]]:
-    """List the numbers that hold a session's records, and how far each does, None to its end."""
+    """Return the numbers that hold a session's records, and how far each does, None for the end."""
     found: list[tuple[int, int | None]] = [(number, None)]
     if version_of(connection) < FORKS:
         return found
@@ -291,7 +290,7 @@ def _link(connection: Connection, number: int) -> tuple[int, int] | None:
 
 
 def join(connection: Connection, number: int, source: int, upto: int) -> None:
-    """Make the first records of a new session those of another one."""
+    """Share the first records of another session with a new one."""
     while (link := _link(connection, source)) is not None and upto <= link[1]:
         source = link[0]
     if upto:
@@ -301,13 +300,13 @@ def join(connection: Connection, number: int, source: int, upto: int) -> None:
 
 
 def remove(connection: Connection, number: int) -> None:
-    """Remove all records of a session that stays; forks keep what they need of them."""
+    """Delete all records of a session that stays; its forks keep what they need."""
     if not _needed(connection, number):
         source = _removed(connection, number)
         if source is not None:
             let_go(connection, source)
         return
-    # What they need goes to a number that no session has had or will have.
+    # Move what forks need to a number that no session ever has.
     other = int(ask(connection, _NEXT_NUMBER))
     connection.execute("update graves set number = ?", (other,))
     pieces.move(connection, number, other)
@@ -319,7 +318,7 @@ def remove(connection: Connection, number: int) -> None:
 
 
 def let_go(connection: Connection, number: int | None) -> None:
-    """Remove what no fork needs of the records of a session that is gone, if it is."""
+    """Delete the records that no fork needs, if their session is gone."""
     query = "select 1 from sessions where number = ?"
     while number is not None and ask(connection, query, number) is None:
         needed = _needed(connection, number)
@@ -331,7 +330,7 @@ def let_go(connection: Connection, number: int | None) -> None:
 
 
 def _removed(connection: Connection, number: int) -> int | None:
-    """Remove all that is kept under a number; returns the number that it forked."""
+    """Delete everything stored under a number; return the number that it was a fork of."""
     pieces.cut(connection, number, 0)
     cut_older(connection, number, 0)
     link = _link(connection, number)
@@ -340,12 +339,12 @@ def _removed(connection: Connection, number: int) -> int | None:
 
 
 def _needed(connection: Connection, number: int) -> int:
-    """How many of a number's records forks need."""
+    """Return how many of a number's records forks need."""
     return ask(connection, "select max(upto) from forks where source = ?", number) or 0
 
 
 def unneeded_numbers(connection: Connection) -> list[int]:
-    """List the numbers that have records, or are forks, and that nobody needs."""
+    """Return the numbers that have records or are forks, and that nobody needs."""
     found = {row[0] for row in connection.execute("select distinct session from events")}
     known = {row[0] for row in connection.execute("select number from sessions")}
     if version_of(connection) >= FORKS:
@@ -356,9 +355,9 @@ def unneeded_numbers(connection: Connection) -> list[int]:
 
 
 def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[BlobRow]) -> None:
-    """Keep the large values that records of a session name, from the one numbered ``first`` on.
+    """Store the large values that records of a session name, beginning with number ``first``.
 
-    One that is there already is not written again if it is whole.
+    A value that exists already is not written again if it is intact.
     """
     for name, codec, body, index in blobs:
         key = bytes.fromhex(name)
@@ -375,7 +374,7 @@ def add_blobs(connection: Connection, number: int, first: int, blobs: Iterable[B
 
 
 def blob(connection: Connection, name: str) -> bytes | None:
-    """Return a large value as it is kept, None if it is not or makes no sense."""
+    """Return a stored large value; None if it does not exist or makes no sense."""
     try:
         key = bytes.fromhex(name)
     except ValueError:
@@ -385,7 +384,7 @@ def blob(connection: Connection, name: str) -> bytes | None:
 
 
 def blob_size(connection: Connection, name: str) -> int | None:
-    """Return the length of a large value that is kept as it is, None if that is not known."""
+    """Return the length of a large value that is stored uncompressed; None if it is not known."""
     query = "select length(body) from blobs where name = ? and codec = 0"
     size: int | None = ask(connection, query, bytes.fromhex(name))
     return size
@@ -394,15 +393,15 @@ def blob_size(connection: Connection, name: str) -> int | None:
 def blob_ends(
     connection: Connection, name: str, head: int, tail: int
 ) -> tuple[bytes, bytes] | None:
-    """Return both ends of a large value that is kept as it is, None if there is none."""
-    # substr() would read all of it as well, and twice
+    """Return both ends of a large value that is stored uncompressed; None if there is none."""
+    # substr() would also read the entire value, and twice
     query = "select body from blobs where name = ? and codec = 0"
     body: bytes | None = ask(connection, query, bytes.fromhex(name))
     return None if body is None else (body[:head], body[len(body) - tail :])
 
 
 def next_blob(connection: Connection, after: bytes) -> tuple[bytes, bytes | Damaged] | None:
-    """Return the next large value in the order of their names, or why it cannot be read."""
+    """Return the next large value in the order of names, or why it cannot be read."""
     row = connection.execute(
         "select cast(name as blob), codec, body from blobs where name > ? order by name limit 1",
         (after,),
@@ -417,7 +416,7 @@ def next_blob(connection: Connection, after: bytes) -> tuple[bytes, bytes | Dama
 
 
 def _value(codec: object, body: object, name: str) -> bytes:
-    """A value that cannot be unpacked is given as it is: its checksum will tell."""
+    """Return a value unpacked, or as it is if it cannot be: its checksum will not match then."""
     if not isinstance(codec, int) or not isinstance(body, bytes):
         return b""
     try:
@@ -429,7 +428,7 @@ def _value(codec: object, body: object, name: str) -> bytes:
 
 
 def pack(body: bytes, *, compress: bool) -> tuple[int, bytes]:
-    """Compress a body if that is wanted and worth it; returns the codec and the bytes."""
+    """Compress a body if that is wanted and saves space; return the codec and the bytes."""
     if compress and len(body) >= SMALL:
         small = zlib.compress(body, _LEVEL)
         if len(small) < len(body):
@@ -438,7 +437,10 @@ def pack(body: bytes, *, compress: bool) -> tuple[int, bytes]:
 
 
 def unpack(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
-    """Undo ``packed``; raises Overfull above a limit, which is more for a body that is large."""
+    """Undo :func:`pack`.
+
+    Raise ``Overfull`` above a limit, which grows with the size of the body.
+    """
     if codec == COMPRESSED:
         return inflate(body, max(most, len(body) * RATIO))
     if codec:
@@ -446,12 +448,12 @@ def unpack(codec: int, body: bytes, most: int = MOST_OF_RECORDS) -> bytes:
     return body
 
 
-# The version that keeps it beside the sessions.
+# The version that stores descriptions beside the sessions.
 _VERSION = 4
 
 
 def describe(connection: Connection, number: int, body: bytes | None) -> None:
-    """Keep how the last of new records describes their session, if any does."""
+    """Store the last description of their session among new records, if there is one."""
     if body is None:
         return
     _drop_labels(connection, number)
@@ -465,7 +467,7 @@ def describe(connection: Connection, number: int, body: bytes | None) -> None:
 
 
 def forget(connection: Connection, number: int) -> None:
-    """Forget what a session is called, since its records are going to be removed."""
+    """Delete the description of a session whose records are about to be deleted."""
     _drop_labels(connection, number)
     connection.execute(
         "update sessions set about = null where number = ? and about is not null", (number,)
@@ -480,9 +482,9 @@ def _drop_labels(connection: Connection, number: int) -> None:
 
 
 def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any, About]]:
-    """Return the next rows of ``sessions``, not decoded, each with what the session is called.
+    """Return the next rows of ``sessions``, not decoded, each with the session's description.
 
-    A store of an older version that may not be written is listed, too, but goes without.
+    A store of an older version that may not be written is listed without descriptions.
     """
     is_new = version_of(connection) >= _VERSION
     if listing.tag and not is_new:
@@ -490,7 +492,7 @@ def page(connection: Connection, listing: Listing, count: int) -> list[tuple[Any
     try:
         rows = connection.execute(*_query(listing, count, is_new=is_new)).fetchall()
     except sqlite3.DatabaseError:
-        # past a damaged index
+        # do not use a damaged index
         query = _query(listing, count, is_new=is_new, past=" not indexed")
         rows = connection.execute(*query).fetchall()
     rows = [row for row in rows if isinstance(row[1], bytes)]

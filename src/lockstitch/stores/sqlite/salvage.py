@@ -1,11 +1,11 @@
-"""What can be read of a session whose rows, pieces or pages are damaged, and putting it aside.
+"""Read a session with damaged rows, pieces or pages as far as possible, and rename it.
 
-Where SQLite itself stumbles, rows are asked for one by one, and pages that it cannot read are
-passed by. Nothing here writes to a damaged row but its name.
+If a statement fails in SQLite itself, rows are read one by one, and unreadable pages are skipped.
+Nothing here writes to a damaged row except its name.
 
-Every piece says which record begins first in it, and where: so between two pieces it is known how
-many records there are, and where the first one begins. A record whose length has changed ends
-where the rest can be read as the records that are missing.
+Every piece says which record is the first to begin in it, and where. So between two pieces the
+number of records is known, and where the first one begins. If the length of a record has changed,
+the record ends where the rest can be read as exactly the missing number of records.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ROW = (
     " where id between ? and ?"
 )
 _LONGEST = 128
-# What a piece may unpack to: one that is whole, one that is damaged, one that is tried often.
+# Limits for unpacking a piece: a whole one, a damaged one, and one that is tried many times.
 _WHOLE, _BEGUN, _PIECE_TRIED = 1 << 25, 1 << 22, 1 << 18
 
 
 class _PieceRun(Struct):
-    """Pieces that follow each other: their bytes, and where which record begins in them.
+    """Consecutive pieces: their bytes, and which record begins where.
 
-    ``is_altered`` says that something was put right, ``is_cut`` that the next piece is missing.
+    ``is_altered`` says that something was corrected, ``is_cut`` that the next piece is missing.
     """
 
     data: bytes = b""
@@ -54,7 +54,7 @@ class _PieceRun(Struct):
 
 
 class PieceRecovery:
-    """Reads what is kept under one number; ``is_torn`` says that pages could not be read."""
+    """Reads what is stored under one number; ``is_torn`` says that pages could not be read."""
 
     def __init__(self, connection: Connection, number: int, last: int) -> None:
         self._connection = connection
@@ -64,7 +64,7 @@ class PieceRecovery:
         self.is_torn = False
 
     def remnants(self) -> Iterator[Remnant]:
-        """Return what is left of its records, in order."""
+        """Yield what is left of its records, in order."""
         before: bytes | None = START
         for run in self._runs():
             for remnant in _in_run(run, before, self._last):
@@ -82,13 +82,13 @@ class PieceRecovery:
                 run = _PieceRun()
             data, is_whole, is_plain = _unpacked(codec, body)
             if len(run.data) + len(data) > self._most:
-                # No more of it can be right: what is compressed may stand for anything.
+                # Nothing beyond this can be right, since compressed data may stand for any amount.
                 data, is_whole = b"", False
             if type(first) is int and type(start) is int and first > 0 <= start:
                 run.anchors.append((len(run.data) + start, first))
             run.data += data
             run.is_altered = run.is_altered or not is_plain or not is_typed
-            # Those that were made one leave numbers free behind them.
+            # Merging pieces leaves unused numbers after the merged one.
             expected = None if codec == pieces.PACKED else piece + 1
             if not is_whole:
                 run.is_cut = True
@@ -113,7 +113,7 @@ class PieceRecovery:
 
 
 def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
-    """Return the bytes of a piece, whether that is all of them, and whether it took no guess."""
+    """Return a piece's bytes, whether they are complete, and whether no guess was needed."""
     if codec == 0 and not (len(body) > 1 and _inflate_piece(body) is not None):
         return body, True, True
     whole = _inflate_piece(body)
@@ -121,10 +121,11 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
         return whole, True, codec == pieces.PACKED
     if codec != pieces.PACKED:
         return body, True, False
-    # The checksum that zlib keeps itself tells which bit has changed.
+    # zlib's own checksum tells which bit has changed.
     if len(body) <= SEARCHED:
         for one in flip_each_bit(body):
-            # It is tried so often that it must be quick: what stands for much more is left out.
+            # This is tried so often that it must be quick, so variants that stand for much more are
+            # skipped.
             whole = _inflate_piece(one, _PIECE_TRIED)
             if whole is not None:
                 return whole, True, False
@@ -132,7 +133,7 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
 
 
 def _inflated(body: bytes, most: int) -> bytes | None:
-    """Return a body unpacked; None if it cannot be, or stands for too much."""
+    """Return a body unpacked; None if that fails or exceeds the limit."""
     try:
         return inflate(body, max(most, len(body) * RATIO))
     except zlib.error:
@@ -164,7 +165,7 @@ def _in_run(run: _PieceRun, before: bytes | None, last: int) -> Iterator[Remnant
 
 
 class _RecordRun:
-    """Bytes in which so many records stand, None where that is not known."""
+    """Bytes that contain ``count`` records, None if the number is unknown."""
 
     def __init__(self, data: bytes, first: int, count: int | None, is_altered: bool) -> None:
         self._data = data
@@ -174,13 +175,16 @@ class _RecordRun:
         self._counts: dict[int, int | None] = {}
 
     def count_by_bytes(self) -> None:
-        """Go by the bytes where they can be read to the end: how many were said may be wrong."""
+        """Count the records if all bytes can be read, since the given number may be wrong."""
         found = self._until_end(0)
         if found is not None:
             self._count = found
 
     def remnants(self, before: bytes | None) -> Iterator[Remnant]:
-        """Return what is left of them; ``before`` is the last record's checksum, if known."""
+        """Yield what is left of the records.
+
+        ``before`` is the last checksum before them, if known.
+        """
         place, seq = 0, self._first
         while place < len(self._data):
             left = None if self._count is None else self._first + self._count - seq - 1
@@ -217,15 +221,15 @@ class _RecordRun:
         return (found[0], place + length) if found else (None, place)
 
     def _fits(self, place: int, count: int | None) -> bool:
-        """Whether exactly so many records stand from a place to the end."""
+        """Whether exactly ``count`` records fill the bytes from a place to the end."""
         if count is None:
             return True
         return self._until_end(place) == count
 
     def _until_end(self, place: int) -> int | None:
-        """Return how many records stand from a place to the end, None if what stands there is none.
+        """Return how many records fill the bytes from a place to the end, None if they do not.
 
-        What was found out once is remembered: it is asked for every place, again and again.
+        Results are remembered, because every place is asked for many times.
         """
         walked: list[int] = []
         while place < len(self._data) and place not in self._counts:
@@ -242,7 +246,7 @@ class _RecordRun:
         return count
 
     def _next(self, place: int, count: int | None) -> int:
-        """Find where the next record begins behind one whose length cannot be right."""
+        """Return where the next record begins after one whose length cannot be right."""
         if count is None:
             return place
         for end in range(place + 1, len(self._data) + 1):
@@ -258,7 +262,7 @@ def _proves(before: bytes | None, record: JournalRecord) -> bool:
 
 
 def _guesses(data: bytes, seq: int) -> Iterator[JournalRecord]:
-    """Read bytes as one record, whatever it says of its kind, its length and that of its key."""
+    """Yield all readings of bytes as one record, whatever they say of kind and lengths."""
     found = [pieces.as_short(data, seq), pieces.as_long(data, seq)]
     yield from filter(None, found[:: -1 if data[:1] == b"\1" else 1])
     for count in range(1, _LONGEST + 1):
@@ -267,7 +271,7 @@ def _guesses(data: bytes, seq: int) -> Iterator[JournalRecord]:
             yield other
 
 
-# What is tried again and again stands for no more than this.
+# The limit for unpacking things that are tried many times.
 _TRIED = 1 << 18
 
 
@@ -275,7 +279,7 @@ def _whole(column: str) -> str:
     return f"case when typeof({column}) = 'integer' then {column} end"
 
 
-# Text and bytes are read as bytes, whatever a flipped bit makes of their types.
+# Texts and bytes are read as bytes, because a flipped bit may have changed their types.
 _ABOUT = ", ".join(
     [
         "rowid",
@@ -295,7 +299,7 @@ Raw = tuple[Any, ...]
 
 
 def remains(connection: Connection, name: str, where: Where) -> Remains:
-    """Read what is there of a session; raises ``Unreadable`` if there is none of that name."""
+    """Return what is left of a session; raise ``Unreadable`` if there is none with this name."""
     number, seq, digest = find_row(connection, name, where)[:3]
     is_right = isinstance(seq, int) and isinstance(digest, bytes) and len(digest) == DIGEST_SIZE
     head = Head(seq, digest) if is_right and seq >= 0 else None
@@ -305,7 +309,7 @@ def remains(connection: Connection, name: str, where: Where) -> Remains:
 
 
 def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[Remnant], bool]:
-    """Read what is there of a session under all numbers that hold records of it."""
+    """Return what is left of a session under all numbers that hold records of it."""
     try:
         parts = rows.parts(connection, number, Where())
     except (Damaged, sqlite3.DatabaseError):
@@ -320,7 +324,8 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
         found += [one for one in own if not one.seq or start < one.seq <= (last or one.seq)]
         start, is_torn = last or start, is_torn or kept.is_torn or newer.is_torn
     if not found and head is not None and head.seq:
-        # The session's own number may have changed: its records are those that end as it says.
+        # The number in the session's row may be damaged: its records are those that end as the row
+        # says.
         for other in rows.unneeded_numbers(connection):
             found = [*PieceRecovery(connection, other, head.seq).remnants()]
             if any(one.record is not None and one.record.digest == head.digest for one in found):
@@ -330,12 +335,12 @@ def _kept(connection: Connection, number: int, head: Head | None) -> tuple[list[
 
 
 def stamp_of(number: object, seq: object, digest: object) -> str:
-    """Return what tells later whether a session is still the same."""
+    """Return a text that tells later whether a session has changed."""
     return f"{number} {seq} {digest!r}"
 
 
 def find_row(connection: Connection, name: str, where: Where) -> Raw:
-    """Find a session's row, also past a damaged index: its number, seq, digest and epoch."""
+    """Return a session's number, seq, digest and epoch; reads past a damaged index."""
     for table in ("sessions", "sessions not indexed"):
         asked = f"select number, seq, digest, epoch from {table} where name = ?"  # noqa: S608
         try:
@@ -348,7 +353,7 @@ def find_row(connection: Connection, name: str, where: Where) -> Raw:
 
 
 class _Rows:
-    """The rows of a session, by the index and by the table: either may be damaged."""
+    """The rows of a session, read by the index and by the table, since either may be damaged."""
 
     def __init__(self, connection: Connection, number: int, head: Head | None) -> None:
         self._connection = connection
@@ -357,7 +362,7 @@ class _Rows:
         self.is_torn = False
 
     def remnants(self) -> Iterator[Remnant]:
-        """Return them, those that only may be of the session last."""
+        """Yield the remnants; those that may belong to other sessions come last."""
         own: dict[int, Raw] = {}
         try:
             indexed = self._asked("where session = ? order by seq", self._number)
@@ -379,7 +384,8 @@ class _Rows:
                     else:
                         others.setdefault(session, []).append(row)
         if not own:
-            # The session's own number may have changed: its rows are those that end as it says.
+            # The number in the session's row may be damaged: its rows are those that end as it
+            # says.
             digest = None if self._head is None else self._head.digest
             ends = [n for n, group in others.items() if any(r[_DIGEST] == digest for r in group)]
             if len(ends) == 1:
@@ -399,7 +405,7 @@ class _Rows:
             yield from self._tried("where session = ? and seq = ?", self._number, seq)
 
     def _tried(self, condition: str, *values: object) -> list[Raw]:
-        """Read a row, or what of it does not lie on the pages that cannot be read."""
+        """Return a row, or its columns that are not on unreadable pages."""
         for columns in (_ALL, f"{_ABOUT}, null"):
             try:
                 return self._asked(condition, *values, columns=columns)
@@ -408,7 +414,7 @@ class _Rows:
         return []
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        """Return place and session of every row of the table that can be read."""
+        """Yield the place and session of every row in the table that can be read."""
         after: int | None = -1
         while after is not None:
             try:
@@ -423,7 +429,7 @@ class _Rows:
                 return
 
     def _behind(self, after: int) -> int | None:
-        """Find the place from which on the table can be read again; None if there is none."""
+        """Return the next place at which the table can be read again; None if there is none."""
         step = 1
         while not self._is_readable(after + step):
             step *= 2
@@ -444,7 +450,7 @@ class _Rows:
 
 
 def _remnants(row: Raw) -> Iterator[Remnant]:
-    """Make what can be made of a row: the body as it is said to be packed, or as it may be."""
+    """Yield the readings of a row: its body unpacked as the row says, or in other ways."""
     _, seq, epoch, at, codec, key, digest, is_typed, body = row
     raw = body if isinstance(body, bytes) else b""
     is_right = bool(is_typed) and None not in {epoch, at, codec}
@@ -456,7 +462,7 @@ def _remnants(row: Raw) -> Iterator[Remnant]:
 
 
 def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Return a body unpacked, and whether that took no guess; in more than one way if it may be."""
+    """Yield a body unpacked, and whether no guess was needed; there may be more than one way."""
     if codec != rows.COMPRESSED:
         yield body, codec == 0
         whole = _inflated(body, MOST_OF_RECORDS) if body.startswith(_ZLIB) else None
@@ -467,7 +473,7 @@ def _plain(codec: object, body: bytes) -> Iterator[tuple[bytes, bool]]:
     if whole is not None:
         yield whole, True
         return
-    # The checksum that zlib keeps itself tells which bit has changed.
+    # zlib's own checksum tells which bit has changed.
     others = flip_each_bit(body) if len(body) <= SEARCHED else iter(())
     tried = (_inflated(one, _TRIED) for one in others)
     yield next((one for one in tried if one is not None), body), False

@@ -1,7 +1,7 @@
-"""The one connection that writes: many jobs to a commit, durable before anybody hears of it.
+"""The one connection that writes: a commit for many jobs, durable before any of them returns.
 
-After any failure the connection is thrown away, and ``generation`` moves on: what was promised
-under an older one is no longer certain.
+After any failure the connection is discarded and ``generation`` increases: leases taken under an
+older generation are no longer certain.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ T = TypeVar("T")
 class WriteNotifier:
     """Wakes the threads of this process that wait for something to be written.
 
-    Made of the interpreter's own locks, which an interrupt in the thread that writes cannot
-    leave locked, as it can a condition.
+    It uses plain locks, because an interrupt can leave a condition locked, but not these.
     """
 
     def __init__(self) -> None:
         self._waiting: set[threading.Lock] = set()
 
     def notify(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiting threads."""
         for lock in tuple(self._waiting):
             with suppress(RuntimeError):
                 lock.release()
 
     @contextmanager
     def waiting(self) -> Iterator[Callable[[float], object]]:
-        """Return a function that waits for what is written from now on, for so many seconds.
+        """Return a function that waits a number of seconds for the next write.
 
-        Once something was, it does not wait at all.
+        If something was written since it was made, it returns at once.
         """
         lock = threading.Lock()
         lock.acquire()
@@ -60,20 +59,20 @@ class WriteNotifier:
             self._waiting.discard(lock)
 
 
-# Small enough that the log of an open database is not larger than what is kept in it for long.
+# Small enough that the log of an open database is no larger than its lasting content.
 CHECKPOINT = 384 * PAGE
 HUGE = 64 * 1024 * 1024
-# So many seconds a reader is waited for before the log of what was removed is emptied.
+# How many seconds to wait for readers before the log of deleted content is emptied.
 PATIENCE = 0.5
-# The session's row, the record, its place in the index, and now and then a new page for one.
+# The session's row, the record, its entry in the index, and sometimes a new page for one of these.
 _COMMIT = 4 * PAGE
 
 
 class SqliteWriter:
     """Writes to the database at a path; ``written`` is called after every commit.
 
-    ``timeout`` is how many seconds another process or program that has the database in hand is
-    waited for where a caller does not say.
+    ``timeout`` is how many seconds to wait for another process that uses the database, unless a
+    caller says otherwise.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class SqliteWriter:
         self._lock = LockFile(connections.lock_of(path))
         self._connection: Connection | None = None
         self._files: tuple[connections.Identity, connections.Identity] | None = None
-        # The bytes in the log that were not moved to the database yet; a job adds its own.
+        # The bytes in the log that have not been moved to the database yet; each job adds its own.
         self.unchecked = 0
         self._patience = -1.0
         self._is_there = False
@@ -106,17 +105,17 @@ class SqliteWriter:
         forget_in_children(self)
 
     def do(self, run: Callable[[Connection], T], until: float | None = None) -> T:
-        """Run something in a transaction, perhaps with others', and return what it returns.
+        """Run a function in a transaction, perhaps together with others; return its result.
 
-        It may raise errors of ours, for itself alone, if it has changed nothing till then. Raises
-        ``Busy`` if it could not begin ``until`` then.
+        The function may raise our errors, which concern it alone, if it has not changed anything.
+        Raises ``Busy`` if it could not begin by ``until``.
         """
         until = time.monotonic() + self._timeout if until is None else until
         result: T = self._commits.do(run, until)
         return result
 
     def scrub(self, run: Callable[[Connection], T]) -> T:
-        """Run something that removes rows, and leave nothing of them in the connections."""
+        """Run a function that deletes rows, and make sure that the files keep nothing of them."""
 
         def job(connection: Connection) -> T:
             result = run(connection)
@@ -126,7 +125,7 @@ class SqliteWriter:
         return self.do(job)
 
     def vacuum(self, until: float) -> int:
-        """Write the database anew without what is free in it; returns how many bytes that saved."""
+        """Rewrite the database without its free space; return the number of bytes saved."""
 
         def job(connection: Connection) -> int:
             before = self._size()
@@ -135,7 +134,7 @@ class SqliteWriter:
                 self._must_scrub = True
                 self._shrink(connection, max(until - time.monotonic(), 0.0))
             except sqlite3.Error as error:
-                # Nothing of it counts until it is whole.
+                # Nothing of it counts until it is complete.
                 self._drop()
                 if connections.is_busy(error):
                     raise self._busy() from error
@@ -156,10 +155,10 @@ class SqliteWriter:
         )
 
     def open(self) -> None:
-        """Open the database now, and make it if it is not there.
+        """Open the database now, and create it if it does not exist.
 
-        One that is there and that somebody has in hand is opened when it is first written to:
-        nobody who only reads should wait for them.
+        An existing one that somebody is using is opened with the first write, so that a program
+        which only reads need not wait.
         """
         try:
             self.do(lambda _connection: None, time.monotonic() if self._is_there else None)
@@ -171,12 +170,12 @@ class SqliteWriter:
             raise
 
     def close(self) -> None:
-        """Write no more; the connection is closed under the lock, since that may checkpoint."""
+        """Stop writing; the connection is closed under the lock, because closing may checkpoint."""
         until = time.monotonic() + self._timeout
         with suppress(LockstitchError):
             self.do(self._end, until)
         self._refusal = self._closed()
-        # Refused in its turn: then whoever had the connection in hand has let go of it.
+        # Refuse in turn, after whoever uses the connection has finished.
         with suppress(LockstitchError):
             self.do(self._end, until)
         self._drop()
@@ -186,7 +185,7 @@ class SqliteWriter:
         return Closed("the store was closed").about(self.path)
 
     def forget(self) -> None:
-        """In a forked child: leave the connection to the parent."""
+        """In a forked child, leave the connection to the parent."""
         if self._connection is not None:
             connections.abandon(self._connection)
 
@@ -213,7 +212,7 @@ class SqliteWriter:
                 except BaseException as error:
                     self._interrupted(jobs, error)
                     raise
-                # What nobody waits for: move the log, and close the connection in the end.
+                # Nobody waits for this: move the log, and close the connection after the last job.
                 self.unchecked += _COMMIT
                 if self.unchecked >= CHECKPOINT or self._must_scrub:
                     self._checkpoint()
@@ -251,7 +250,7 @@ class SqliteWriter:
         self._acknowledge(jobs)
 
     def _begin_patiently(self, connection: Connection, error: sqlite3.Error, until: float) -> None:
-        """Begin a transaction behind another program's, if that is all that is in the way."""
+        """Begin a transaction after another program's, if that is all that is in the way."""
         try:
             if not connections.is_busy(error):
                 raise error
@@ -271,13 +270,16 @@ class SqliteWriter:
         ).about(self.path)
 
     def _be_patient(self, connection: Connection, seconds: float) -> None:
-        """Have SQLite wait so long for others; it does nothing if that is so already."""
+        """Set for how long SQLite waits for others, if that changes."""
         if seconds != self._patience:
             connection.execute(f"pragma busy_timeout={seconds * 1000:.0f}").fetchall()
             self._patience = seconds
 
     def _acknowledge(self, jobs: list[CommitJob]) -> None:
-        """End jobs that were committed, unless that went into a file that is not the store's."""
+        """End committed jobs.
+
+        Raise ``Unsure`` if the commit went to a file that is not the store's.
+        """
         if (connections.identity(self._name), self._log.identity()) != self._files:
             self.generation += 1
             connection, self._connection = self._connection, None
@@ -293,11 +295,11 @@ class SqliteWriter:
         self._written()
 
     def _interrupted(self, jobs: list[CommitJob], error: BaseException) -> None:
-        """Leave nothing half done behind an interrupt: it is certain what SQLite has done.
+        """Finish cleanly after an interrupt: what SQLite has done is certain.
 
-        SQLite's own calls run to their end; an interrupt is raised before or behind them. So
-        what is in a transaction is not done, and what a commit without an error ended is. The
-        jobs of others, if not done, stay for others to do.
+        SQLite's own calls run to their end, and an interrupt is raised before or after one. So a
+        job whose transaction is still open is not done, and a commit that ended without an error
+        is. Other threads' jobs that are not done are left for them to do.
         """
         connection = self._connection
         failure: Exception | None = None
@@ -317,7 +319,7 @@ class SqliteWriter:
                 job.end(connections.unsure_error(failure, self.path))
 
     def _look(self) -> None:
-        """Look whose database it is before any file is made and SQLite may recover anything."""
+        """Check what the database is before SQLite may create or recover any file."""
         connections.check_usable(self.path)
         connections.check_one_name(self.path)
         self._is_there = bool(connections.size_of(self.path))
@@ -329,13 +331,14 @@ class SqliteWriter:
             with closing(self._connect(uri)) as connection:
                 connections.check_kind(connection, self.path)
         except sqlite3.Error as error:
-            # After a crash the log may hold pages that the database lacks: SQLite will tell.
+            # After a crash the log may hold pages that the database lacks, and SQLite will report
+            # that.
             is_corrupt = connections.kind_of(error) == sqlite3.SQLITE_CORRUPT
             if not is_corrupt or not connections.size_of(connections.wal_of(self.path)):
                 raise connections.translate_error(error, self.path) from error
 
     def _open(self, until: float) -> Connection:
-        """Open the connection, and make the database, or bring it up to date, if it has to be."""
+        """Open the connection; create or migrate the database if necessary."""
         self._look()
         seconds = max(until - time.monotonic(), 0.0)
         try:
@@ -352,7 +355,7 @@ class SqliteWriter:
                 connection.execute("commit")
                 self._files = (connections.identity(self._name), self._log.identity())
                 self.unchecked = connections.size_of(connections.wal_of(self.path)) or 0
-                # SQLite passes over a failure to make the log's name durable.
+                # SQLite ignores a failure to make the log's name durable.
                 os_files.sync_folder(self.path.parent)
             except BaseException:
                 connection.close()
@@ -379,7 +382,7 @@ class SqliteWriter:
             connection.close()
 
     def _checkpoint(self) -> None:
-        """Move what is in the log to its place; what cannot be moved now stays safe in the log."""
+        """Move the log into the database; pages that cannot be moved now stay safe in the log."""
         self.unchecked = 0
         try:
             assert self._connection is not None  # noqa: S101
@@ -390,7 +393,7 @@ class SqliteWriter:
             self._drop()
 
     def _shrink(self, connection: Connection, patience: float) -> None:
-        """Empty the log, if nobody reads; what was removed stays in it until that is done."""
+        """Empty the log unless somebody is reading; until then it keeps what was deleted."""
         self._be_patient(connection, patience)
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)

@@ -1,6 +1,6 @@
-"""A checkpointer on the journal stores: linear in bytes and time, checked, with one true head.
+"""A checkpointer on Lockstitch's stores: linear in size and time, verified, with one true head.
 
-A run that brings a new message finds a valid conversation, whatever the last one left behind.
+A run that brings a new message finds a valid conversation, whatever the last run left behind.
 """
 
 from __future__ import annotations
@@ -89,24 +89,24 @@ if TYPE_CHECKING:
 WAIT = 10.0
 CACHE = 64 * 1024 * 1024
 _CHUNK = 16
-# The last one is LangGraph Server's word for the second.
 _LOG = logging.getLogger("lockstitch.langgraph")
 _MOST_THREADS = 16
-# So many may wait at once in event loops; others wait for those.
+# How many calls from event loops may wait at once; further ones wait for those.
 _WAITING = 64
 P = ParamSpec("P")
 T = TypeVar("T")
+# LangGraph Server's name for "delete" is "delete_all".
 _STRATEGIES = ("keep_latest", "delete", "delete_all")
 
 
 def _in_thread(
     method: Callable[Concatenate[Saver, P], T],
 ) -> Callable[Concatenate[Saver, P], Coroutine[Any, Any, T]]:
-    """Return the async twin of a method of ``Saver``, which runs that in a thread."""
+    """Return the async twin of a method of ``Saver``, which runs that method in a thread."""
 
     @wraps(method)
     async def twin(self: Saver, /, *args: P.args, **options: P.kwargs) -> T:
-        # By its name: a subclass may have another one.
+        # Look it up by name, because a subclass may override it.
         return await self._executor.run(getattr(self, method.__name__), *args, **options)
 
     twin.__name__ = f"a{method.__name__}"
@@ -115,23 +115,28 @@ def _in_thread(
 
 
 class Saver(BaseCheckpointSaver[Any]):
-    """Keeps the checkpoints of a graph in a store of journals.
+    """A LangGraph checkpointer that keeps every thread as a session in a Lockstitch store.
 
     >>> with Saver("sqlite:///agent.db") as saver:                # or postgresql://…
     ...     graph = builder.compile(checkpointer=saver)
 
-    Every message is stored once, and a checkpoint records what it changes. A ``put`` that does not
-    build on the thread's last checkpoint, because somebody else has written meanwhile, raises
-    ``Conflict``, unless the run began at a checkpoint requested by its id: that is a fork. A run
-    that brings a new message to an interrupted thread finds it repaired, as by ``reconcile``,
-    unless ``reconcile`` is false; a question that waits for a person stays. ``wait`` is how many
-    seconds to wait for a thread that is being removed or pruned. With ``turn_wait``, a run has its
-    thread to itself, across processes; another run waits that many seconds for it to end, then gets
-    ``Held``. ``allow`` lists classes that may be built from stored values, in addition to those
-    that LangGraph counts as safe and those that the schemas of this saver's graphs name. ``ttl`` is
-    the number of seconds without a change after which ``sweep`` removes a thread. ``cache`` is the
-    number of bytes of journals to keep in memory. If you pass a ``serde``, every value goes through
-    it.
+    Every message is stored once, and a checkpoint stores only what it changes. When ``put`` or
+    ``put_writes`` return, the data is durable. After a crash the next run with a new message begins
+    on a repaired conversation, as ``reconcile`` makes it, unless ``reconcile`` is false; a question
+    that waits for a person stays.
+
+    ``put`` raises ``Conflict`` if somebody else has written to the thread since the run read it,
+    unless the run began at a checkpoint named by its id, which makes a fork. With ``turn_wait`` a
+    run has its thread to itself, across processes: another run waits up to that many seconds for it
+    to end, and then raises ``Held``. Writes also raise ``Unsure`` if their outcome is unknown, and
+    ``Closed`` after :meth:`close`.
+
+    ``allow`` lists classes that may be built from stored values, besides those that LangGraph
+    considers safe and those named by the schemas of graphs that use this saver; any other class
+    raises ``Unreadable``. ``serde`` replaces the serializer for all values. ``ttl`` is after how
+    many seconds without a change :meth:`sweep` deletes a thread, ``wait`` how many seconds to wait
+    for a thread that is being deleted or pruned, and ``cache`` how many bytes of journals to keep
+    in memory.
     """
 
     def __init__(  # noqa: PLR0913 - options by name
@@ -192,7 +197,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return self._counting.counters()
 
     def close(self) -> None:
-        """Release files and connections; may be called twice."""
+        """Close files and connections. May be called more than once."""
         self._turns.close()
         self._backend.close()
         self._executor.close()
@@ -200,12 +205,17 @@ class Saver(BaseCheckpointSaver[Any]):
     # Reading.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, or the thread's last one."""
+        """Return the checkpoint that the config names, or the last one of the thread, or None.
+
+        At the beginning of a run with new input, the thread is repaired first. Raises ``Held`` if
+        another run has its turn for longer than ``turn_wait``, and ``Unreadable`` if a value must
+        not be built.
+        """
         self._turns.take(config)
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint; before a run brings something new to it, it is repaired."""
+        """Return a checkpoint; if a run with new input begins on the last one, repair it first."""
         if is_guarded():
             return self._saved(config)[0]
         run = self._runs.begins(config) if self.reconcile else None
@@ -220,13 +230,14 @@ class Saver(BaseCheckpointSaver[Any]):
     def _reconcile(
         self, graph: Any, saved: CheckpointTuple, *, is_head: bool
     ) -> RunnableConfig | None:
-        """Reconcile a checkpoint before a run brings something new; None if all is well.
+        """Repair a checkpoint before a run with new input begins on it.
 
-        Returns what the run is to begin on, which an earlier run may have made of it.
+        Return the place of the repaired checkpoint, which an earlier run may have made; None if
+        nothing is wrong.
         """
         thread, own = saved.config["configurable"]["thread_id"], place_of(saved.config)
         loaded = saved if is_head else without_input(saved)
-        # The heads of the subgraphs that keep a history of their own.
+        # The heads of the subgraphs that keep their own history.
         below = (
             head
             for name in (self.namespaces(thread) if is_head else ())
@@ -235,9 +246,9 @@ class Saver(BaseCheckpointSaver[Any]):
         )
         if not (may_be_broken(loaded) or any(map(may_be_broken, below))):
             return None
-        # Named by its id it would be one of the past, whose subgraphs are left alone.
+        # A checkpoint named by its id counts as a past one, whose subgraphs are left alone.
         place = ThreadPlace(thread, own.namespace, None if is_head else own.checkpoint)
-        # LangGraph drops whatever waits for a person when something new is said.
+        # When something new is said, LangGraph drops whatever waits for a person.
         task = Reconciler(
             graph,
             place.config,
@@ -254,7 +265,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return None if is_same else report.after
 
     def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
-        """Return a checkpoint, and whether it, or that there is none, is the end of the thread."""
+        """Return a checkpoint or None, and whether that is the end of the thread."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
@@ -275,7 +286,7 @@ class Saver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """List checkpoints, newest first."""
+        """Yield checkpoints, newest first."""
 
         def spots(thread: Any, namespace: str | None = None, own: str | None = None) -> list[Spot]:
             live = self._threads.get(str(thread))
@@ -312,7 +323,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return islice((saved for spot in older if (saved := matching(*spot)) is not None), limit)
 
     def namespaces(self, thread_id: str) -> Sequence[str]:
-        """Name the namespaces of a thread as of the last read, including those of subgraphs."""
+        """Return the namespaces of a thread, including subgraphs, as of the last read."""
         live = self._threads.get(str(thread_id))
         with live.lock:
             return list(live.thread.spaces)
@@ -320,7 +331,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> dict[str, DeltaChannelHistory]:
-        """Return what delta channels are made of at a checkpoint."""
+        """Return the values and writes that delta channels consist of at a checkpoint."""
         place = place_of(config)
         live = self._threads.get(place.thread)
         with live.lock:
@@ -339,7 +350,10 @@ class Saver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint after its parent, durably."""
+        """Store a checkpoint after its parent, durably.
+
+        Raises ``Conflict``, without storing anything, if another writer has continued the thread.
+        """
         place = place_of(config)
         about = get_checkpoint_metadata(config, metadata)
         run = None if is_guarded() else self._runs.find_writer(config, is_put=True)
@@ -376,7 +390,7 @@ class Saver(BaseCheckpointSaver[Any]):
         def prepare(live: LiveThread) -> PreparedLine | None:
             is_there = live.thread.node(place.namespace, place.checkpoint or "") is not None
             if not is_there and self._runs.is_known(place):
-                # What is written to a checkpoint that was removed would outlive it.
+                # Writes to a checkpoint that was deleted must not outlive it.
                 raise Conflict(
                     f"thread {place.thread}{place.within}: checkpoint"
                     f" {place.checkpoint} was removed since this run read it; nothing was written"
@@ -385,7 +399,7 @@ class Saver(BaseCheckpointSaver[Any]):
             line = encode_writes(place, writes, (task_id, task_path), encoder, live.thread)
             return None if line is None else PreparedLine(line, encoder)
 
-        # In memory there is no commit that two could share.
+        # A store in memory has no commits that two writes could share.
         is_patient = not isinstance(self._backend, MemoryBackend)
         self._threads.get(place.thread).write(prepare, is_patient=is_patient)
 
@@ -393,7 +407,10 @@ class Saver(BaseCheckpointSaver[Any]):
         return ValueEncoder(live.objects(self.serde), plain=isinstance(self.serde, SafeSerializer))
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the version after another; strings, as other savers write them, are continued."""
+        """Return the version after another one.
+
+        Versions that are texts, as other savers write, continue.
+        """
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311
         return 1 if current is None else current + 1
@@ -401,13 +418,13 @@ class Saver(BaseCheckpointSaver[Any]):
     # Removing and copying.
 
     def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread: every checkpoint, every write, every byte."""
+        """Delete a thread with all its checkpoints and writes."""
         self._threads.get(str(thread_id)).delete()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints of runs, in all threads; reads the whole store.
+        """Delete the checkpoints of runs, in all threads; this reads the whole store.
 
-        Raises ``Conflict``, with nothing removed, if a later checkpoint needs what such a run
+        Raises ``Conflict``, without deleting anything, if a later checkpoint needs what such a run
         wrote (``DeltaChannel``).
         """
         wanted = set(map(str, run_ids))
@@ -430,14 +447,14 @@ class Saver(BaseCheckpointSaver[Any]):
             live.keep_only(partial(other_checkpoints, gone=gone))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy all of a thread into a new one; raises ``Conflict`` if that exists."""
+        """Copy a thread into a new one; raise ``Conflict`` if that exists."""
         target = self._threads.get(str(target_thread_id))
         self._threads.get(str(source_thread_id)).copy_to(target)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Remove all but the last checkpoint of each namespace (``keep_latest``), or all.
+        """Delete all but the last checkpoint of each namespace (``keep_latest``), or everything.
 
-        What a ``DeltaChannel`` of a last checkpoint is made of stays, too.
+        What a ``DeltaChannel`` of a last checkpoint consists of is kept, too.
         """
         if strategy not in _STRATEGIES:
             raise UsageError("strategy must be 'keep_latest' or 'delete'")
@@ -448,16 +465,16 @@ class Saver(BaseCheckpointSaver[Any]):
                 self._threads.get(str(thread_id)).keep_only(last_checkpoints)
 
     def sweep(self) -> int:
-        """Remove the threads that have not changed for ``ttl`` seconds, and return how many."""
+        """Delete the threads that have not changed for ``ttl`` seconds; return how many."""
         if self.ttl is None:
             raise UsageError("say how long threads are kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
         return sweep_threads(self._backend, border)
 
-    # The same for asyncio; every one of them runs in a thread.
+    # The same for asyncio; each of these runs in a thread.
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, or the thread's last one."""
+        """Return a checkpoint, as :meth:`get_tuple` does, in an event loop."""
         await self._turns.atake(config)
         return await self._executor.run(self._loaded, config)
 
@@ -469,7 +486,7 @@ class Saver(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """List checkpoints, newest first."""
+        """Yield checkpoints, newest first, in an event loop."""
         found = await self._executor.run(
             self.list, config, filter=filter, before=before, limit=limit
         )
@@ -488,7 +505,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
-    """Return the conflict of a run whose thread went on, or was removed, since it was read."""
+    """Return the error for a run whose thread was continued or was deleted, since it was read."""
     what = "was continued" if latest else "was removed"
     error = Overtaken(
         f"thread {place.thread}{place.within}: it {what} since this run read it"
@@ -498,14 +515,14 @@ def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
     return run.describe(error) if latest else error
 
 
-# Runs that take turns, and threads for calls from event loops
+# Runs that take turns, and threads for calls from event loops.
 
 
 class CallExecutor:
-    """Threads for the calls of one saver, begun as they are needed, that do nothing else.
+    """Threads for the calls of one saver, started as needed, that do nothing else.
 
-    The threads that an event loop has of its own run an application's functions, too: if all of
-    those waited for something that needs a checkpoint first, nobody would ever go on.
+    An event loop's own threads also run an application's functions. If all of these waited for
+    something that needs a checkpoint first, nothing could ever go on.
     """
 
     def __init__(self, threads: int = _MOST_THREADS) -> None:
@@ -513,16 +530,16 @@ class CallExecutor:
         self._executor = ThreadPoolExecutor(threads, "lockstitch-saver")
 
     def start(self, call: Callable[[], None]) -> None:
-        """Make a call in a thread, and go on."""
+        """Start a call in a thread, without waiting for it."""
         self._begun(call)
 
     async def run(self, call: Callable[P, T], *words: P.args, **options: P.kwargs) -> T:
-        """Make a call in a thread, in the context of whoever asks for it."""
+        """Make a call in a thread, in the context of the caller."""
         made = partial(copy_context().run, call, *words, **options)
         return await asyncio.wrap_future(self._begun(made))
 
     def _begun(self, made: Callable[[], T]) -> Future[T]:
-        # A forked child has the pool, but none of its threads.
+        # A forked child has the pool but none of its threads.
         if self._process != os.getpid():
             raise Closed("the saver was opened by another process, before a fork")
         try:
@@ -531,16 +548,16 @@ class CallExecutor:
             raise Closed("the saver was closed") from error
 
     def close(self, *, wait: bool = True) -> None:
-        """Begin no more calls, and wait for those that are under way."""
+        """Accept no more calls; with ``wait``, wait for those that are running."""
         if self._process == os.getpid():
             self._executor.shutdown(wait, cancel_futures=not wait)
 
 
 class RunTurns:
-    """The leases of the runs that have a turn; with a ``wait`` of 0 nobody takes one.
+    """The leases of runs that have a turn; with a ``wait`` of 0 no run takes one.
 
-    A run holds the lease of its session from its begin to its end, which its graph announces. The
-    store keeps the lease alive meanwhile, and takes it from a process that is gone.
+    A run holds the lease of its session from its beginning to its end, which its graph announces.
+    The store keeps the lease alive meanwhile, and takes it from a process that is gone.
     """
 
     def __init__(self, backend: Backend, wait: float) -> None:
@@ -550,19 +567,23 @@ class RunTurns:
         self._lock = Lock()
         self._seen: WeakSet[GraphRun] = WeakSet()
         self._holders: dict[str, GraphRun] = {}
-        # Not those of the saver: whoever has the turn needs one of them to go on.
+        # Not the saver's own threads, because the run that has the turn needs one of those to
+        # continue.
         self._executor = CallExecutor(_WAITING)
-        # Nor those that wait for a turn, if it is to be given back.
+        # Not the threads that wait for a turn either, because they may be waiting for this release.
         self._returning = CallExecutor(1)
 
     def take(self, config: RunnableConfig) -> None:
-        """Wait for the turn of a run that begins with this load; raises ``Held`` in the end."""
+        """Wait for the turn of a run that begins with this load.
+
+        Raise ``Held`` when the time is up.
+        """
         run = calling_run(config) if self._wait else None
         if run is None or not run.is_loading(config):
             return
         session = session_of(place_of(config).thread)
         with self._lock:
-            # If the run whose node calls this one has the turn, it would wait for itself.
+            # If an outer run has the turn, this one would wait for itself.
             holder, above = self._holders.get(session), run.parent
             while above is not None and above is not holder:
                 above = above.parent
@@ -573,7 +594,7 @@ class RunTurns:
         try:
             lease = self._backend.acquire(session, wait=self._wait, create=False)
         except Unreadable:
-            # A thread that is not there yet; or one that says so itself when it is read.
+            # The thread does not exist yet, or reading it will report what is wrong.
             return
         with self._lock:
             self.leases[session] = lease
@@ -586,7 +607,7 @@ class RunTurns:
             await self._executor.run(self.take, config)
 
     def close(self) -> None:
-        """Begin to wait no more, and return what is still to be given back."""
+        """Stop waiting for turns, and release those that are still to be released."""
         self._returning.close()
         self._executor.close(wait=False)
 
@@ -606,5 +627,5 @@ class RunTurns:
         try:
             self._backend.release(lease)
         except LockstitchError as error:
-            # The turn itself is done; whoever comes next takes the lease over in its time.
+            # The turn itself is done, and the lease will expire.
             _LOG.warning("the turn on %s was not released: %s", lease.session, error)

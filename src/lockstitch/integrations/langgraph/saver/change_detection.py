@@ -1,19 +1,20 @@
-"""Images of stored objects: to make equal ones of them, and to see whether one has changed.
+"""Images of stored objects, used to make equal objects and to see whether an object has changed.
 
-What is kept here is never handed out. Whoever reads a message gets a new one, made from its
-*image*: a copy of all dictionaries and lists in it, beside the texts and numbers that nobody can
-change. Whoever writes a list writes what differs from the images of the last one: all fields of all
-messages are compared in one go, so that a change made in place is seen like any other. What holds
-objects of other classes (a tool's artefact, say) is serialised for that. Not seen is a change to
-an equal value of another type (1 and True).
+What is kept here is never handed out. A reader of a message gets a new object made from its
+*image*: a copy of all dictionaries and lists in it, sharing the texts and numbers, which nobody can
+change. When a list is written, only its differences from the images of the last list are stored.
+All fields of all messages are compared at once, so a change made in place is noticed like any
+other. Values of other classes (a tool's artifact, say) are serialized for that. A change to an
+equal value of another type (1 and True) is not noticed.
 
-To make a thousand messages anew for every run costs more than all else that a checkpointer does.
-Most need not be: a server drops the messages of a turn long before the next turn comes, and Python
-counts who holds an object. If nobody but the list kept here holds a message, nor anything in it
-that could be changed, and it still looks as it did, then to hand it out again is the same as to
-make an equal one. Whatever somebody holds, or is nested too deep for that question, is made anew.
+Making a thousand messages anew for every run would cost more than everything else that a
+checkpointer does. Most need not be made: a server drops the messages of a turn long before the next
+turn, and Python counts the references to an object. If only the list that is kept here refers to a
+message, and to everything in it that could be changed, and the message still equals its image, then
+handing it out again is the same as making an equal one. A message that somebody else holds, or that
+is nested too deep to tell, is made anew.
 
-A thread's memory keeps all of this, so that most objects need not be serialised or read again.
+A thread's memory keeps all of this, so that most objects need not be serialized or read again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from langchain_core import messages as lc
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-# Only these very classes: an application's own subclass goes through the serialiser.
+# Exactly these classes: an application's own subclass goes through the serializer.
 KINDS: dict[type[lc.BaseMessage], str] = {
     lc.AIMessage: "ai",
     lc.HumanMessage: "human",
@@ -70,7 +71,7 @@ _UNCHANGING: frozenset[type] = _ATOMS | {
 
 
 def _setter(name: str) -> Callable[[Any, Any], None]:
-    """Return what fills a slot of a message, as pydantic itself does where nothing is validated."""
+    """Return a function that sets a slot of a message, as pydantic does without validation."""
     slots = (vars(one).get(name) for one in lc.BaseMessage.__mro__)
     made: Callable[[Any, Any], None] = next(one for one in slots if one is not None).__set__
     return made
@@ -84,9 +85,9 @@ _set_private = _setter("__pydantic_private__")
 
 
 def structure(value: Any) -> Any:
-    """Copy the dictionaries, lists and tuples of a value, and nothing else."""
+    """Return a copy of a value in which dictionaries, lists and tuples are new."""
     kind = type(value)
-    # Most are empty, and all of those are one: what is compared often should be small.
+    # Most are empty, and sharing one empty value makes comparisons faster.
     if kind is dict:
         return {name: structure(one) for name, one in value.items()} if value else _NO_FIELDS
     if kind is list:
@@ -107,7 +108,7 @@ def _is_made_of(value: Any, kinds: frozenset[type], *containers: type) -> bool:
 
 
 def _copy_plain(value: Any) -> Any:
-    """Copy dictionaries and lists that hold nothing else than atoms."""
+    """Return a copy of dictionaries and lists that contain nothing but atoms."""
     made = value.copy()
     for place, one in made.items() if type(made) is dict else enumerate(made):
         if type(one) is dict or type(one) is list:
@@ -116,7 +117,7 @@ def _copy_plain(value: Any) -> Any:
 
 
 def _is_shallow(state: dict[str, Any], extra: Any, deep: list[str]) -> bool:
-    """Whether nothing is nested in a message but calls with plain arguments."""
+    """Whether nothing is nested in a message except calls with plain arguments."""
     if extra != {} or deep not in ([], ["tool_calls"]):
         return False
     calls = state["tool_calls"] if deep else ()
@@ -132,7 +133,7 @@ def _is_shallow(state: dict[str, Any], extra: Any, deep: list[str]) -> bool:
 
 
 def fingerprint(value: Any) -> bytes | None:
-    """Digest what a value looks like now; None if that cannot be said."""
+    """Return a digest of a value as it is now; None if that is not possible."""
     try:
         tag, data = _FULL.dumps_typed(value)
     except Exception:  # noqa: BLE001 - whatever an application's class raises
@@ -141,7 +142,7 @@ def fingerprint(value: Any) -> bytes | None:
 
 
 class _Full(JsonPlusSerializer):
-    """Writes whatever can be written, and is never asked to read it."""
+    """A serializer that writes any value and is never used to read one."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         try:
@@ -154,10 +155,11 @@ _FULL = _Full()
 
 
 class ObjectImage:
-    """What an object looked like when it was stored; ``item`` is its number, if it has one.
+    """An object as it was when it was stored; ``item`` is its number, if it has one.
 
-    ``is_whole`` says that an equal object can be made of it, without the stored bytes; ``shape``
-    names the fields with something in them that can be changed, None if that is nested deep.
+    ``is_whole`` says that an equal object can be made from the image, without the stored bytes.
+    ``shape`` names the fields that contain something that can be changed, None if that is nested
+    deep.
     """
 
     __slots__ = (
@@ -189,7 +191,7 @@ class ObjectImage:
         else:
             self.state = structure(value)
             parts = [self.state]
-        # If anything else in it can change than dictionaries and lists, which are compared.
+        # Set if something in it can change besides the dictionaries and lists, which are compared.
         is_fixed = all(_is_made_of(one, _UNCHANGING, dict, list, tuple) for one in parts)
         if not self.is_whole and not is_fixed:
             self._digest = (fingerprint(value),)
@@ -204,17 +206,17 @@ class ObjectImage:
 
     @property
     def name(self) -> tuple[str, str] | None:
-        """What a message is called: its kind and its id."""
+        """The kind and the id of a message."""
         kind = KINDS.get(self.kind)
         return (kind, self.state["id"]) if kind is not None and self.state.get("id") else None
 
     @property
     def needs_digest(self) -> bool:
-        """Whether an object must be serialised to see that it still looks like this."""
+        """Whether an object must be serialized in order to compare it with this image."""
         return self._digest is not None
 
     def matches(self, value: Any) -> bool:
-        """Whether an object of the same class looks like this."""
+        """Whether an object of the same class equals this image."""
         if self._digest is not None:
             return self._digest[0] is not None and fingerprint(value) == self._digest[0]
         if self.kind in KINDS:
@@ -222,7 +224,7 @@ class ObjectImage:
         return _equal(value, self.state)
 
     def copy(self) -> Any:
-        """Make a message that looks like this; only of a whole image."""
+        """Return a new message equal to this image, which must be whole."""
         fields = self.state.copy()
         for name in self._dicts:
             fields[name] = {}
@@ -243,7 +245,7 @@ _EXTRAS = attrgetter("__pydantic_extra__")
 
 
 class _SharedImages:
-    """Images side by side, as lists that are compared in one go."""
+    """Images in parallel lists, which are compared at once."""
 
     __slots__ = ("digested", "extras", "images", "kinds", "shapes", "states", "unread")
 
@@ -252,13 +254,14 @@ class _SharedImages:
         self.kinds: list[type] = []
         self.states: list[Any] = []
         self.extras: list[Any] = []
-        # Where the images are that cannot be compared so, and those that no object can be made of.
+        # The places of images that cannot be compared at once, and of those that no object can be
+        # made from.
         self.digested: list[int] = []
         self.unread: list[int] = []
         self.shapes: dict[tuple[str, ...] | None, list[int]] = {}
 
     def extend(self, images: list[ObjectImage]) -> None:
-        """Take in more; lists that are interrupted in between are never used again."""
+        """Add images; lists that an exception leaves incomplete are never used again."""
         done = len(self.images)
         self.kinds += [one.kind for one in images]
         self.states += [None if one.needs_digest else one.state for one in images]
@@ -273,16 +276,16 @@ class _SharedImages:
 
 
 class KnownList:
-    """What the objects of a stored list look like.
+    """The images of the objects in a stored list.
 
-    A list that goes on from another one shares its beginning, so that it costs only what is new.
+    A list that extends another one shares its beginning, so it costs only what is new.
     """
 
     __slots__ = ("_shared", "_size", "are_items", "number")
 
     def __init__(self, number: int, images: list[ObjectImage]) -> None:
         self.number = number
-        # Only messages are made anew from what is known; all else is read anew.
+        # Only messages are made from images; everything else is read again.
         self.are_items = all(one.kind in KINDS for one in images)
         self._shared = _SharedImages()
         self._shared.extend(images)
@@ -290,17 +293,17 @@ class KnownList:
 
     @property
     def images(self) -> list[ObjectImage]:
-        """What the objects look like; not to be changed."""
+        """The images of the objects; must not be changed."""
         return self._part(self._shared.images, 0, self._size)
 
     @property
     def unread(self) -> list[int]:
-        """Where the messages are that only their stored bytes can be made of."""
+        """The places of messages that can be made only from their stored bytes."""
         return [place for place in self._shared.unread if place < self._size]
 
     @property
     def shapes(self) -> dict[tuple[str, ...] | None, list[int]]:
-        """Where the messages of each shape are; not to be changed."""
+        """The places of the messages of each shape; must not be changed."""
         found = self._shared.shapes
         if self._size == len(self._shared.images):
             return found
@@ -314,11 +317,11 @@ class KnownList:
         return values if not first and len(values) == end else values[first:end]
 
     def __len__(self) -> int:
-        """Count the objects."""
+        """Return the number of objects."""
         return self._size
 
     def grown(self, number: int, head: int, middle: list[ObjectImage], tail: int) -> KnownList:
-        """Return the list that has others between a head and a tail of this one."""
+        """Return a list that has new images between a head and a tail of this one."""
         shared = self._shared
         is_end = head == self._size == len(shared.images) and not tail
         are_items = self.are_items and all(one.kind in KINDS for one in middle)
@@ -333,15 +336,15 @@ class KnownList:
         return made
 
     def are(self, values: list[Any]) -> bool:
-        """Whether objects look like those here, all of them."""
+        """Whether all of these objects equal the images here."""
         return len(values) == self._size and self._are(values, 0)
 
     def end_with(self, values: list[Any]) -> bool:
-        """Whether the last of these look like some objects."""
+        """Whether the last images here equal these objects."""
         return len(values) <= self._size and self._are(values, self._size - len(values))
 
     def count_shared(self, values: list[Any]) -> tuple[int, int]:
-        """Count how many of a list's first and last objects look like the first and last here."""
+        """Return how many of the first and last objects equal the first and last images here."""
         size, most = self._size, min(self._size, len(values))
         if not most or not (self._are(values[:1], 0) or self._are(values[-1:], size - 1)):
             return 0, 0
@@ -353,7 +356,7 @@ class KnownList:
         )
 
     def _are(self, values: list[Any], first: int) -> bool:
-        """Whether objects look like those here, from one of them on."""
+        """Whether objects equal the images here, beginning with number ``first``."""
         shared, end = self._shared, first + len(values)
         if list(map(type, values)) != self._part(shared.kinds, first, end):
             return False
@@ -376,7 +379,7 @@ class KnownList:
 
 
 def _greatest(most: int, are: Callable[[int, int], bool]) -> int:
-    """Find up to where something holds, if it holds up to ``done`` at first, by halving."""
+    """Return the greatest number up to which a condition holds, found by bisection."""
     if are(most, 0):
         return most
     done, end = 0, most
@@ -396,19 +399,19 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-# So many lists are kept: a thread has few runs at a time, and few channels of messages.
+# How many lists to keep: a thread has few runs at a time, and few channels of messages.
 _LISTS = 4
 _CALLS, _ARGS = itemgetter("tool_calls"), itemgetter("args")
 
 
 class ReusableObjects:
-    """The objects of the lists that were given out or stored last."""
+    """The objects of the lists that were handed out or stored last."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[int, list[Any]] = OrderedDict()
 
     def keep(self, number: int, objects: list[Any]) -> None:
-        """Keep the objects of a list, in the place of one that it goes on from."""
+        """Keep the objects of a list in place of the list that it extends."""
         for known, kept in list(self._lists.items()):
             if known == number or (kept and objects and kept[0] is objects[0]):
                 del self._lists[known]
@@ -417,14 +420,14 @@ class ReusableObjects:
             self._lists.popitem(last=False)
 
     def get(self, number: int) -> list[Any] | None:
-        """Return the objects of a list that are kept, whoever has them; not to be changed."""
+        """Return the kept objects of a list, whoever holds them; they must not be changed."""
         return self._lists.get(number)
 
     def take(self, known: KnownList) -> list[Any]:
-        """Return objects that are nobody's and look as those of a list do; none, if there are none.
+        """Return objects that nobody else holds and that equal a list's; none if there are none.
 
-        In the place of every one that is somebody's stands an equal one, or None if only its
-        stored bytes say what it is read as.
+        In place of an object that somebody holds there is an equal one, or None if only its stored
+        bytes tell what it is.
         """
         objects = self._lists.pop(known.number, None)
         if objects is None or not _COUNTS or not known.are(objects):
@@ -436,7 +439,7 @@ class ReusableObjects:
 
 
 def _find_held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int]]) -> set[int]:
-    """Return which messages somebody else holds, or something in them, or may hold."""
+    """Return the numbers of messages that somebody else holds, or may hold, wholly or in part."""
     held = set(_owners_of_held(objects, range(len(objects)), _BASES[0]))
     held.update(shapes.get(None, ()))
     fields = list(map(_FIELDS, objects))
@@ -458,7 +461,7 @@ def _find_held(objects: list[Any], shapes: dict[tuple[str, ...] | None, list[int
 
 
 def _owners_of_held(values: list[Any], owners: Iterable[int], base: int) -> list[int]:
-    """Return the owners of values that are held by more than whoever is known to hold them."""
+    """Return the owners of values that have more references than the known ones."""
     counts = list(map(getrefcount, values))
     if max(counts, default=0) <= base:
         return []
@@ -466,7 +469,7 @@ def _owners_of_held(values: list[Any], owners: Iterable[int], base: int) -> list
 
 
 def _measure_counts() -> list[int]:
-    """Count how often what nobody else holds is held, wherever it is looked at."""
+    """Return the reference counts that an object has when nobody else holds it."""
     call = {"name": "f", "args": {"n": 1}, "id": "1", "type": "tool_call"}
     samples = [HumanMessage("x"), AIMessage("x", tool_calls=[call])]
     del call
@@ -488,21 +491,21 @@ def _measure_counts() -> list[int]:
     return found
 
 
-# Only where every reference is counted, at once.
+# Only if every reference is counted, and at once.
 _is_locked = getattr(sys, "_is_gil_enabled", lambda: True)
 _COUNTS = sys.implementation.name == "cpython" and bool(_is_locked())
 _BASES = _measure_counts() if _COUNTS else [0] * 6
 
 
-# So many lists are known, of those that were read or stored last.
+# How many lists to remember, of those that were read or stored last.
 _KEPT_LISTS = 24
-# So many objects are known again that were stored last: what a task wrote is soon a part of the
-# checkpoint, and LangGraph may have given it an id meanwhile.
+# How many stored objects to recognize: what a task wrote soon becomes part of the checkpoint, and
+# LangGraph may have given it an id meanwhile.
 _OBJECTS = 1024
 
 
 class ThreadMemory:
-    """What the items and the last lists of a thread look like."""
+    """The images of the items and of the last lists of a thread."""
 
     def __init__(self) -> None:
         self.items: dict[int, ObjectImage] = {}
@@ -512,33 +515,33 @@ class ThreadMemory:
         self.reusable = ReusableObjects()
 
     def keep_item(self, image: ObjectImage) -> None:
-        """Know what an item looks like, from now on."""
+        """Remember the image of an item."""
         self.items[image.item] = image
         if name := image.name:
             self._ids[name] = max(image.item, self._ids.get(name, -1))
 
     def named(self, kind: str, name: str | None) -> int | None:
-        """Return the last item of a message with an id."""
+        """Return the last item that is a message of this kind and id."""
         return self._ids.get((kind, name)) if name else None
 
     def keep(self, space: str, value: Any, image: ObjectImage) -> None:
-        """Know again an object that was stored, until the next checkpoint of its namespace."""
+        """Recognize a stored object until the next checkpoint of its namespace."""
         kept = self._objects.setdefault(space, {})
         kept[id(value)] = (value, image)
         if len(kept) > _OBJECTS:
             del kept[next(iter(kept))]
 
     def drop(self, space: str) -> None:
-        """Let go of the objects of a namespace."""
+        """Forget the objects of a namespace."""
         self._objects.pop(space, None)
 
     def image_of(self, space: str, value: Any) -> ObjectImage | None:
-        """Return what an object looked like when it was stored, if it is known."""
+        """Return the image of an object as it was when it was stored, if it is remembered."""
         found = self._objects.get(space, {}).get(id(value))
         return found[1] if found is not None and found[0] is value else None
 
     def keep_list(self, known: KnownList) -> None:
-        """Know a list from now on, until others have taken its place."""
+        """Remember a list until others have taken its place."""
         self._lists[known.number] = known
         self._lists.move_to_end(known.number)
         if len(self._lists) > _KEPT_LISTS:
@@ -549,5 +552,5 @@ class ThreadMemory:
         return self._lists.get(number)
 
     def last(self, most: int) -> list[KnownList]:
-        """Return the lists that were used last, the last first."""
+        """Return the lists that were used last, the latest first."""
         return list(self._lists.values())[: -most - 1 : -1]

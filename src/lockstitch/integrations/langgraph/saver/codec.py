@@ -1,8 +1,8 @@
-"""What LangGraph puts and gets, and the records of a thread's journal that keep it.
+"""Convert between what LangGraph puts and gets and the records of a thread's journal.
 
-Every message is stored once, and lists by what changed. Whoever reads gets objects of their own.
-Writing knows them again and does not serialise what is stored already, however long the
-conversation is.
+Every message is stored once, and a list is stored as its changes. Readers get objects of their own.
+Writing recognizes stored objects and does not serialize them again, however long the conversation
+is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 _TRIED = 4
-# So many of a list's last objects are looked over when no node has run since it was read.
+# How many of a list's last objects are checked when no node has run since the list was read.
 _LOOKED_AT = 64
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -61,7 +61,7 @@ _NONE = KnownList(NO_LIST, [])
 
 
 def is_plain(value: Any) -> bool:
-    """Whether JSON gives a value back as LangGraph's own form would: no more, no less."""
+    """Whether JSON keeps a value exactly as LangGraph's own form would."""
     kind = type(value)
     if kind is str or value is None or kind is int or kind is bool:
         return True
@@ -73,7 +73,7 @@ def is_plain(value: Any) -> bool:
 
 
 class ValueEncoder:
-    """Codes the values of one record; ``remember`` makes what was met known, once it is stored."""
+    """Encodes the values of one record; ``remember`` is called once the record is stored."""
 
     def __init__(self, objects: ObjectDecoder, *, plain: bool) -> None:
         self._objects = objects
@@ -88,14 +88,14 @@ class ValueEncoder:
         self._channels: dict[int, list[Any]] = {}
         self.space = ""
         self.is_checkpoint = False
-        # Whether no node has run since what is stored was read.
+        # Whether no node has run since the stored values were read.
         self.is_untouched = False
         self.items: list[Raw] = []
         self.lists: list[ListChange] = []
         self.blobs: dict[str, bytes] = {}
 
     def remember(self) -> None:
-        """Know from now on what was coded."""
+        """Remember what was encoded."""
         for image in self._made:
             self._memory.keep_item(image)
         for known in self._lists:
@@ -108,7 +108,7 @@ class ValueEncoder:
             self._memory.keep(self.space, value, image)
 
     def value(self, value: Any, base: int = NO_LIST, *, channel: bool = False) -> Raw:
-        """Code a value; a list as the change of another, of ``base`` if that is worth it."""
+        """Encode a value; a list as a change of another one, of ``base`` if that saves space."""
         kind = type(value)
         if kind is list and value and (channel or not self._is_json(value)):
             return Raw(b'{"l":%d}' % self.encode_list(value, base, channel=channel))
@@ -129,7 +129,7 @@ class ValueEncoder:
         return self._plain and is_plain(value)
 
     def _has_items(self, value: dict[Any, Any]) -> bool:
-        """Whether a dictionary holds messages that are worth looking for."""
+        """Whether a dictionary contains messages that are worth looking for."""
         return all(type(name) is str for name in value) and any(
             type(one) in KINDS or type(one) is Send
             or (type(one) is list and any(type(n) in KINDS or type(n) is Send for n in one))
@@ -153,7 +153,7 @@ class ValueEncoder:
     # Lists.
 
     def encode_list(self, values: Sequence[Any], base: int, *, channel: bool = False) -> int:
-        """Code a list; returns its number. The objects of a channel may be given out again."""
+        """Encode a list; return its number. The objects of a channel may be handed out again."""
         values = list(values)
         if base != NO_LIST and self._memory.known(base) is None:
             with suppress(Unreadable):
@@ -175,7 +175,7 @@ class ValueEncoder:
         return made
 
     def _find_nearest(self, values: list[Any], base: int) -> tuple[KnownList, int, int]:
-        """Find the list that most is shared with, and how much: its head and its tail."""
+        """Return the known list that shares most with this one, and how much at head and tail."""
         best = (_NONE, 0, 0)
         based = self._memory.known(base)
         if self.is_untouched and based is not None and self._is_extended(based, values):
@@ -190,7 +190,7 @@ class ValueEncoder:
         return best
 
     def _is_extended(self, known: KnownList, values: list[Any]) -> bool:
-        """Whether a list has the very objects of another, and the last are as they were."""
+        """Whether a list begins with the very objects of a known one, the last ones unchanged."""
         kept = self._memory.reusable.get(known.number)
         if kept is None or len(kept) > len(values) or not all(map(is_, kept, values)):
             return False
@@ -233,7 +233,7 @@ class ValueEncoder:
     def _encode_message(
         self, value: BaseMessage, image: ObjectImage, known: ObjectImage | None
     ) -> Raw | int:
-        """Code a message in full or as a change; a number if it is there already."""
+        """Encode a message in full or as a change; return a number if it is stored already."""
         kind = KINDS[type(value)]
         data = {**image.state, **(image.extra or {})}
         if known is not None and known.item >= 0 and known.extra == image.extra:
@@ -241,10 +241,10 @@ class ValueEncoder:
             if change is not None:
                 return change
         if not self._is_json(data) or (whole := _json({"type": kind, "data": data})) is None:
-            # What its reader makes of it may be another thing.
+            # Reading it back may make something else of it.
             image.is_whole = False
             return self._encode_opaque(value)
-        # A message of this kind and id may be there from before.
+        # A message of this kind and id may be stored already.
         item = self._memory.named(kind, value.id)
         old: dict[str, Any] | None = None
         if item is not None:
@@ -260,7 +260,7 @@ class ValueEncoder:
         return change if change is not None and is_short else Raw(whole)
 
     def _encode_change(self, old: dict[str, Any], new: dict[str, Any], item: int) -> Raw | None:
-        """Code what makes a message from another; None if JSON cannot hold it."""
+        """Encode the change from one message to another; None if JSON cannot express it."""
         fields = {
             name: one for name, one in new.items() if name not in old or not _same(old[name], one)
         }
@@ -296,7 +296,7 @@ Images = list[ObjectImage]
 
 
 class ObjectDecoder(ValueDecoder):
-    """Reads coded values as objects that belong to whoever asked for them, and to nobody else."""
+    """Decodes values as objects that belong to the caller and to nobody else."""
 
     def __init__(
         self, thread: ThreadJournal, memory: ThreadMemory, serde: SerializerProtocol, fetch: Fetch
@@ -334,7 +334,7 @@ class ObjectDecoder(ValueDecoder):
         return self._read(number)[0]
 
     def _read(self, number: int) -> tuple[Any, ObjectImage | None]:
-        """Read an item, and if it is a message what it looks like."""
+        """Return an item and, if it is a message, its image."""
         image = self.memory.items.get(number)
         if image is not None and image.is_whole:
             return image.copy(), image
@@ -369,7 +369,7 @@ class ObjectDecoder(ValueDecoder):
         return _DeltaSnapshot(value)
 
 
-# What a checkpoint holds besides; everything else in it is kept as it is.
+# The fields that a checkpoint has anyway; all others are kept as they are.
 _APART = frozenset({"id", "channel_values", "channel_versions", "versions_seen"})
 _LIST = re.compile(rb'\{"(?:s":\{")?l":(\d+)\}')
 
@@ -381,23 +381,23 @@ def encode_checkpoint(
     encoder: ValueEncoder,
     thread: ThreadJournal,
 ) -> CheckpointLine:
-    """Code a checkpoint and its metadata, as far as they differ from the parent at a place."""
+    """Encode a checkpoint and its metadata as their differences from the parent's."""
     checkpoint, metadata = put
     parent = place.checkpoint or ""
     base = thread.node(place.namespace, parent) or NO_NODE
     versions = dict(checkpoint["channel_versions"])
     seen = {node: dict(one) for node, one in checkpoint["versions_seen"].items()}
     ran = _fields_set(base.seen, seen)
-    # The input was dealt out, and nothing that was sent has run besides.
+    # The input was distributed, and nothing that was sent has run besides.
     is_sent = versions.get(TASKS) != base.versions.get(TASKS)
     encoder.is_untouched = ran.keys() == {START} and not is_sent
     encoder.space, encoder.is_checkpoint = place.namespace, True
-    # What is new: a channel that has its parent's version has its value, too.
+    # Only new values: a channel with its parent's version has its parent's value, too.
     changed = {n for n, one in versions.items() if n in new or base.versions.get(n) != one}
     values: dict[str, Raw] = {}
     for name in versions:
         if name in changed and name in checkpoint["channel_values"]:
-            # The list that the parent's value of the channel is, if it is one.
+            # The list that is the parent's value of the channel, if it is one.
             old = _LIST.fullmatch(bytes(base.values.get(name, b"")))
             number = int(old[1]) if old else NO_LIST
             value = encoder.value(checkpoint["channel_values"][name], number, channel=True)
@@ -441,7 +441,7 @@ def encode_writes(
     encoder: ValueEncoder,
     thread: ThreadJournal,
 ) -> WritesLine | None:
-    """Code the writes of a task; None if all of them are there already."""
+    """Encode the writes of a task; None if all of them are stored already."""
     known = thread.writes.get((place.namespace, place.checkpoint or ""), {})
     name, path = task
     encoder.space = place.namespace
@@ -467,7 +467,7 @@ def encode_writes(
 def tuple_of(
     thread_id: Any, namespace: str, node: CheckpointNode, objects: ObjectDecoder
 ) -> CheckpointTuple:
-    """Read a checkpoint with all that belongs to it."""
+    """Return a checkpoint with everything that belongs to it."""
     thread, place = objects.thread, ThreadPlace(thread_id, namespace, node.id)
     checkpoint: Any = {
         **{name: objects.value(raw) for name, raw in node.body.items()},
@@ -489,12 +489,12 @@ def tuple_of(
 
 
 def metadata_of(node: CheckpointNode, objects: ObjectDecoder) -> Any:
-    """Read what is said about a checkpoint."""
+    """Return the metadata of a checkpoint."""
     return {name: objects.value(raw) for name, raw in node.meta.items()}
 
 
 def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether metadata has what is wanted; a name with dots is one inside another."""
+    """Whether metadata matches a filter; a name with dots leads into nested values."""
 
     def find(name: str) -> Any:
         if name in metadata or "." not in name:
@@ -510,7 +510,7 @@ def is_about(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def histories(
     namespace: str, checkpoint: str, channels: Sequence[str], objects: ObjectDecoder
 ) -> dict[str, History]:
-    """Return what a channel was made of: the nearest stored value, and what was written since."""
+    """Return what channels consist of: the nearest stored value, and the writes since."""
     thread = objects.thread
     left = dict.fromkeys(channels)
     writes: dict[str, list[Any]] = {channel: [] for channel in channels}

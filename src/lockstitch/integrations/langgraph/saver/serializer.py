@@ -1,15 +1,15 @@
-"""A serialiser that reads back only what is known to be harmless, and refuses all else by name.
+"""A serializer that reads only what is known to be harmless, and names what it refuses.
 
-LangGraph's own reader imports and calls whatever a stored value names, or with a list of allowed
-names hands out bare dictionaries for all others. Here a name outside the list is never imported:
-the value stays as it is stored, and the error says which class to allow.
+LangGraph's own reader imports and calls whatever a stored value names, or, with a list of allowed
+names, returns bare dictionaries for all others. Here a name that is not on the list is never
+imported: the value stays as it is stored, and the error says which class to allow.
 
-Allowed are also the classes that a graph's own schemas name. LangGraph derives such a list in its
-strict mode (``LANGGRAPH_STRICT_MSGPACK``), and hands it to the checkpointer in one method of a
-graph, through which every run and every look at a state goes. ``connect_graphs`` wraps that method,
-once in a process, so that a saver of ours knows the graphs that use it, strict or not. Their
-schemas are read when a class is met that is on no other list, and what is found there are classes
-that the program has: no stored value has any part in it.
+Classes that a graph's own schemas name are allowed as well. In its strict mode
+(``LANGGRAPH_STRICT_MSGPACK``) LangGraph derives such a list and passes it to the checkpointer in
+one method of the graph, which every run and every look at a state uses. ``connect_graphs`` wraps
+that method, once in a process, so that our savers know the graphs that use them, in either mode.
+The schemas are read when a class is met that is on no other list. The classes found there are part
+of the program: no stored value has any influence on them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONNECTING = Lock()
 
 
 def name_of(one: type) -> Name:
-    """Return how a stored value names a class."""
+    """Return the name under which stored values refer to a class."""
     return one.__module__, one.__name__
 
 
@@ -50,13 +50,13 @@ class GraphSchemas:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        # Which graphs are known, and whether they ran.
+        # The known graphs, and whether each has run.
         self._seen: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
         self._unread: list[ref[Any]] = []
         self._types: dict[Name, type] = {}
 
     def add(self, graph: Any, *, runs: bool = False) -> None:
-        """Know a graph; once more when it runs for the first time, since it is complete then."""
+        """Add a graph; again when it first runs, because it is complete only then."""
         if self._seen.get(graph) in {True, runs}:
             return
         with self._lock:
@@ -64,7 +64,7 @@ class GraphSchemas:
             self._unread.append(ref(graph))
 
     def find(self, name: Name) -> type | None:
-        """Return the class of that name, if a graph's schemas name it."""
+        """Return the class with a name, if a graph's schemas name it."""
         with self._lock:
             while self._unread:
                 graph = self._unread.pop()()
@@ -74,7 +74,7 @@ class GraphSchemas:
 
 
 def connect_graphs() -> None:
-    """Have graphs make themselves known to the checkpointers of ours that they use."""
+    """Make graphs register with our checkpointers when they use them."""
 
     def wrap_init(real: Callable[..., None]) -> Callable[..., None]:
         @wraps(real)
@@ -93,7 +93,7 @@ def connect_graphs() -> None:
         return _apply_checkpointer_allowlist
 
     def add(checkpointer: Any, graph: Any, *, runs: bool) -> None:
-        # A guard gives what the saver behind it has.
+        # A guard passes on to the saver that it guards.
         known = getattr(checkpointer, "schemas", None)
         if isinstance(known, GraphSchemas):
             known.add(graph, runs=runs)
@@ -108,7 +108,7 @@ def connect_graphs() -> None:
 
 
 def classes_of(graph: Any) -> set[type]:
-    """Return the classes that the schemas of a graph name, with those of its subgraphs."""
+    """Return the classes that the schemas of a graph and of its subgraphs name."""
     found: set[type] = set()
     seen: list[Any] = []
     for one in (graph, *(inner for _, inner in graph.get_subgraphs(recurse=True))):
@@ -125,7 +125,7 @@ def classes_of(graph: Any) -> set[type]:
 
 
 def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
-    """Find the classes that a type is made of; what is not understood names none."""
+    """Add the classes that a type consists of; a type that is not understood adds none."""
     if any(one is other for other in seen):
         return
     seen.append(one)
@@ -142,7 +142,7 @@ def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
             fields = [field.annotation for field in models if not isinstance(field.annotation, str)]
         for inner in fields:
             _collect(inner, found, seen)
-    # The types that it is written with: of a union, a list, an alias.
+    # The types in its annotation: of a union, a list, an alias.
     parts: tuple[Any, ...]
     if isinstance(one, TypeVar):
         parts = (one.__bound__, *one.__constraints__)
@@ -157,10 +157,10 @@ def _collect(one: Any, found: set[type], seen: list[Any]) -> None:
 
 
 def _is_built(one: type) -> bool:
-    """Whether values of a class are stored under its name."""
+    """Whether values of a class are stored under the name of the class."""
     if issubclass(one, Enum) or dataclasses.is_dataclass(one):
         return True
-    # Models of pydantic, old and new, and of attrs.
+    # Models of pydantic 2 and 1, and of attrs.
     if any(hasattr(one, name) for name in ("model_fields", "__fields__", "__attrs_attrs__")):
         return True
     return issubclass(one, tuple) and hasattr(one, "_fields")
@@ -171,9 +171,9 @@ _TAGS = frozenset({"null", "bytes", "bytearray", "msgpack"})
 
 
 class SafeSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, for the types that it knows as safe and those that are allowed.
+    """LangGraph's serializer, limited to types that are known as safe or were allowed.
 
-    Allowed are the ones that were named, and all that the schemas of its graphs name.
+    Allowed are the types that were named, and all types in the schemas of its graphs.
     """
 
     def __init__(
@@ -184,12 +184,12 @@ class SafeSerializer(JsonPlusSerializer):
         super().__init__(allowed_msgpack_modules=tuple(self.allowed) or None)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Name | type]) -> SafeSerializer:
-        """Return a serialiser that allows more."""
+        """Return a serializer that allows more types."""
         more = self.allowed | {_name_of(one) for one in extra_allowlist}
         return self if more == self.allowed else SafeSerializer(more, self.schemas)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Write a value; raises ``UsageError`` for one that could not be read back."""
+        """Write a value; raise ``UsageError`` if it could not be read back."""
         tag, data = super().dumps_typed(obj)
         if tag == "msgpack":
             for name in names_in(data):
@@ -198,7 +198,7 @@ class SafeSerializer(JsonPlusSerializer):
         return tag, data
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Read a value; raises ``Unreadable`` if it names a class that is not allowed."""
+        """Read a value; raise ``Unreadable`` if it names a class that is not allowed."""
         tag, raw = data
         if tag != "msgpack":
             if tag not in _TAGS:
@@ -217,7 +217,7 @@ class SafeSerializer(JsonPlusSerializer):
         try:
             return ormsgpack.unpackb(raw, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
         except ValueError as error:
-            # The reader hides what its hook raised.
+            # The reader hides errors that its hook raises.
             damaged = Unreadable(f"a stored value cannot be decoded ({error})")
             raise problems[0] if problems else damaged from None
 
@@ -253,7 +253,7 @@ class SafeSerializer(JsonPlusSerializer):
         module, name, value = inner[:3]
         if (module, name) == ("langgraph.types", "Send"):
             return Send(*value) if len(value) == 2 else Send(*value[:2], timeout=value[2])  # noqa: PLR2004
-        # One that a schema names is there, if only in a function.
+        # A class that a schema names exists, even if only inside a function.
         derived = self.schemas.find((module, name))
         if derived is not None:
             made: Any = getattr(sys.modules.get(module), name, derived)
@@ -270,20 +270,20 @@ class SafeSerializer(JsonPlusSerializer):
         try:
             return made(**value)
         except Exception:  # noqa: BLE001 - whatever a model's validators raise
-            # What was valid when it was stored is taken as it is.
+            # It was valid when it was stored, so it is not validated again.
             build = made.construct if code == jsonplus.EXT_PYDANTIC_V1 else made.model_construct
             return build(**value)
 
 
 def names_in(data: bytes) -> list[Name]:
-    """List what a stored value names, module and class (and method), without importing it."""
+    """Return the names in a stored value, module and class (and method), without importing them."""
     found: list[Name] = []
 
     def hook(code: int, inner: bytes) -> Any:
         value = ormsgpack.unpackb(inner, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)
         if code in _NAMED:
             found.append(_named(code, value))
-        # What is hashable may be the key of a dictionary or stand in a set.
+        # Hashable, so that it can be the key of a dictionary or in a set.
         return None
 
     ormsgpack.unpackb(data, ext_hook=hook, option=ormsgpack.OPT_NON_STR_KEYS)

@@ -1,16 +1,15 @@
 """Threads in memory, as far as they are in the store: read once, then kept up to date.
 
-Everybody who writes to a thread queues up, and whoever comes first stores all that has queued up
-in one durable step. Nobody holds a thread, but a run that has its turn: what is added is added
-behind the very record that was read last, so that the second of two processes is refused and reads
-again what is new.
+All writers of a thread queue up, and the first one stores everything that is queued in one durable
+step. Nobody holds a thread, except a run that has its turn. Records are added after the record that
+was read last, so the second of two processes is refused, and reads the new records before it tries
+again.
 
-A thread is removed, copied, or pruned as a whole. All checkpoints of a store are listed newest
-first, without reading every thread: LangGraph orders checkpoints by their ids, and ids are times. A
-store lists its sessions by when they were changed last, and no checkpoint of a thread is newer than
-that. So threads are read one after the other, the last changed first, and what was found in them is
-yielded as soon as no thread that is left can hold anything newer. Where ids are no times, all
-threads are read first.
+A thread is deleted, copied or pruned as a whole. All checkpoints of a store are listed newest first
+without reading every thread. LangGraph orders checkpoints by id, and ids contain times. A store
+lists its sessions by their last change, and no checkpoint of a thread is newer than that. So
+threads are read one by one, the last changed first, and what was found is yielded as soon as no
+remaining thread can hold anything newer. If ids are not times, all threads are read first.
 """
 
 from __future__ import annotations
@@ -53,26 +52,26 @@ if TYPE_CHECKING:
 _TRIES = 8
 _THREADS = 256
 _encode = msgspec.json.Encoder().encode
-# Seconds that are waited for a checkpoint: at least, for each message, at most; and at most on a
-# machine that has so much to do that it came late the last times.
+# How many seconds to wait for a checkpoint: the minimum, the time for each message, the maximum,
+# and the maximum on a machine so busy that recent checkpoints came late.
 _SHORTEST, _EACH, _LONGEST, _BUSY = 0.003, 0.000_004, 0.015, 0.04
 _MISSES, _AGAIN = 8, 32
 
 
 class PreparedLine(Struct):
-    """A record that is to be stored, and who coded its values."""
+    """A record to be stored, and the encoder of its values."""
 
     line: Line
     encoder: ValueEncoder
 
 
 Prepare = Callable[["LiveThread"], PreparedLine | None]
-# The checkpoints that a thread keeps, each with its namespace.
+# The checkpoints of a thread to keep, each with its namespace.
 KeptCheckpoints = set[tuple[str, str]]
 
 
 class _WriteJob(CommitJob):
-    """A record that somebody waits for; ``number`` says when it came."""
+    """A record that a caller waits for; ``number`` says in which order it came."""
 
     __slots__ = ("number",)
 
@@ -82,12 +81,12 @@ class _WriteJob(CommitJob):
 
 
 class CommitPatience:
-    """How long what a task wrote waits for the checkpoint that mostly comes right behind it.
+    """How long a task's writes wait for the checkpoint that usually follows at once.
 
-    LangGraph hands over what a task wrote and goes on at once to the checkpoint that is made of
-    it: both are stored in one step, if the second comes soon. How soon depends on how long the
-    conversation is, and on how busy the machine is. If it does not come, again and again, it is
-    not waited for any more, but for a try now and then.
+    LangGraph hands over what a task wrote and immediately goes on to the checkpoint made from it.
+    If the checkpoint comes soon, both are stored in one step. How soon it comes depends on the
+    length of the conversation and on the load of the machine. If it repeatedly does not come,
+    writes stop waiting for it, except for an attempt now and then.
     """
 
     def __init__(self) -> None:
@@ -96,7 +95,7 @@ class CommitPatience:
         self._late = 0.0
 
     def seconds(self, items: int) -> float:
-        """Return how long to wait now, in a thread with so many items."""
+        """Return how long to wait now, in a thread with this many items."""
         if self._missed > _MISSES and self._missed % _AGAIN:
             self._missed += 1
             return 0.0
@@ -104,23 +103,23 @@ class CommitPatience:
         return min(max(usual, 1.5 * self._late), _BUSY)
 
     def begin(self) -> None:
-        """Take note of when something begins to wait."""
+        """Record when a write begins to wait."""
         self._began = time.monotonic()
 
     def arrive(self) -> None:
-        """Take note of when the checkpoint comes, in time or not."""
+        """Record when the checkpoint comes, in time or not."""
         late = time.monotonic() - self._began
         if late < 2 * _BUSY:
             self._late = max(late, 0.9 * self._late)
         self._began = 0.0
 
     def learn(self, *, is_met: bool) -> None:
-        """Take note of whether it came."""
+        """Record whether it came in time."""
         self._missed = 0 if is_met else self._missed + 1
 
 
 class LiveThread:
-    """One thread: what its journal says, and the objects that were made of it."""
+    """One thread: its journal, and the objects that were made from it."""
 
     def __init__(
         self,
@@ -143,20 +142,20 @@ class LiveThread:
         self._commits = GroupCommit(self._commit, Where(f"thread {id_}"))
         self._arrivals = count()
         self._is_read = False
-        # Keys of records: no other writer has this beginning.
+        # The prefix of record keys, which no other writer has.
         self._keys = map(f"{secrets.token_hex(8)}-{{}}".format, count(1))
 
     def objects(self, serde: SerializerProtocol) -> ObjectDecoder:
-        """Return what reads the values of this thread."""
+        """Return a decoder for the values of this thread."""
         return ObjectDecoder(self.thread, self.memory, serde, self._backend.blobs)
 
     def current(self) -> ThreadJournal:
-        """Return the thread as it is in the store now; whoever asks has the lock."""
+        """Return the thread as it is in the store now; the caller has the lock."""
         self.catch_up()
         return self.thread
 
     def catch_up(self) -> None:
-        """Read what is new; all of it, if what was read is there no more."""
+        """Read the new records, or everything if the records that were read are gone."""
         try:
             head = self._backend.head(self.session)
             known = self.thread.head
@@ -166,7 +165,7 @@ class LiveThread:
             elif (head.seq, head.digest) != (known.seq, known.digest):
                 self._read(known if head.seq > known.seq else NEW)
         except BaseException:
-            # An interrupt may have come in the middle of a record: nothing is built on that.
+            # An interrupt may have come in the middle of a record, so the state cannot be used.
             self.forget()
             raise
 
@@ -181,7 +180,7 @@ class LiveThread:
                 raise
             self._read(NEW)
         except Unreadable:
-            # It was removed or replaced while it was read.
+            # It was deleted or replaced while it was read.
             if not after.seq and self._backend.head(self.session) is not None:
                 raise
             self.forget()
@@ -192,15 +191,15 @@ class LiveThread:
             raise UsageError(f"session {self.session} is not a LangGraph thread")
 
     def forget(self) -> None:
-        """Know nothing of the thread any more."""
+        """Forget everything about the thread."""
         self.thread = ThreadJournal()
         self.memory = ThreadMemory()
         self._is_read = False
 
     def write(self, prepare: Prepare, *, is_patient: bool = False) -> None:
-        """Store a record durably, with whatever else waits to be stored in this thread.
+        """Store a record durably, together with all others that wait in this thread.
 
-        ``is_patient`` has it wait a moment for another one that takes it along.
+        With ``is_patient`` it waits a moment for another one that takes it along.
         """
         seconds = 0.0
         if is_patient:
@@ -219,12 +218,13 @@ class LiveThread:
                 self.patience.learn(is_met=not job.has_led)
 
     def _commit(self, jobs: list[Any]) -> None:
-        """Store the records of all who wait, and end every job, whatever happens."""
+        """Store the records of all that wait, and end every job, whatever happens."""
         try:
             with self.lock:
                 self._commits.gather(jobs)
                 try:
-                    # In the order in which they came: a checkpoint is made of the writes before it.
+                    # In the order of arrival, because a checkpoint is made from the writes before
+                    # it.
                     self._store(sorted(jobs, key=attrgetter("number")))
                 except BaseException:
                     self.forget()
@@ -255,7 +255,7 @@ class LiveThread:
             try:
                 lease = self._leases.get(self.session)
                 if lease is not None:
-                    # A run has its turn here: what is written meanwhile is written for it.
+                    # A run has its turn here, so the write is made under its lease.
                     self.thread.head = self._backend.append(lease, entries, before.seq)
                 else:
                     self.thread.head = self._backend.add(
@@ -265,7 +265,7 @@ class LiveThread:
                 self.forget()
             except Unsure:
                 self.forget()
-                # Whether it was written is known by its keys, which are nobody else's.
+                # The keys, which nobody else uses, tell whether it was written.
                 if self._backend.head(self.session) is not None:
                     found = {record.key for record in self._backend.read(self.session, before)}
                     if all(entry.key in found for entry in entries):
@@ -275,7 +275,10 @@ class LiveThread:
         raise Conflict(f"thread {self.id}: other writers keep writing to it; nothing was written")
 
     def _prepare_entries(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
-        """Make records of all jobs, each on top of the one before; what fails, fails alone."""
+        """Make the records of all jobs, each after the one before.
+
+        A failure concerns one job only.
+        """
         entries: list[JournalEntry] = []
         for job in jobs:
             try:
@@ -298,14 +301,15 @@ class LiveThread:
 
     def _entry(self, line: Line, blobs: tuple[bytes, ...]) -> JournalEntry:
         made = milliseconds_of(line.id) if isinstance(line, CheckpointLine) else 0
-        # A list of all threads relies on it: nothing in a thread is newer than its last record.
+        # The listing of all threads relies on it: nothing in a thread is newer than its last
+        # record.
         self.thread.at = max(time.time_ns() // 1_000_000, made, self.thread.at)
         return JournalEntry(next(self._keys), self.thread.at, _encode(line), blobs)
 
     # The thread as a whole
 
     def delete(self) -> None:
-        """Remove the thread, if there is one."""
+        """Delete the thread, if it exists."""
         with self.lock:
             lease = self._acquire()
             if lease is not None:
@@ -313,7 +317,7 @@ class LiveThread:
             self.forget()
 
     def keep_only(self, keep: Callable[[ThreadJournal], KeptCheckpoints]) -> None:
-        """Keep some checkpoints, with their writes, and nothing else."""
+        """Delete everything but some checkpoints and their writes."""
         with self.lock:
             lease = self._acquire()
             if lease is not None:
@@ -324,7 +328,7 @@ class LiveThread:
             self.forget()
 
     def _acquire(self) -> Lease | None:
-        """Take the lease of the session; None if there is no session."""
+        """Take the lease of the session; return None if there is no session."""
         try:
             return self._backend.acquire(self.session, wait=self._wait, create=False)
         except Unreadable:
@@ -363,7 +367,7 @@ class LiveThread:
 
 
 class LiveThreads:
-    """The threads of a store that were used last, up to a number of bytes of their journals."""
+    """The threads of a store that were used last, up to a total size of their journals."""
 
     def __init__(
         self,
@@ -374,7 +378,7 @@ class LiveThreads:
         leases: Mapping[str, Lease],
     ) -> None:
         self._backend = backend
-        # Of the sessions on which a run has its turn.
+        # The leases of the sessions on which a run has its turn.
         self._leases = leases
         self._wait = wait
         self._counting = counting
@@ -396,11 +400,11 @@ class LiveThreads:
             return live
 
 
-# Which checkpoints of a thread stay
+# Which checkpoints of a thread to keep.
 
 
 def last_checkpoints(thread: ThreadJournal) -> KeptCheckpoints:
-    """Return the last checkpoint of each namespace, and what its delta channels are made of."""
+    """Return the last checkpoint of each namespace, and what its delta channels consist of."""
     kept: KeptCheckpoints = set()
     for space in thread.spaces:
         kept |= {(space, node) for node in _find_needed(thread, space, thread.latest(space))}
@@ -408,13 +412,13 @@ def last_checkpoints(thread: ThreadJournal) -> KeptCheckpoints:
 
 
 def _find_needed(thread: ThreadJournal, space: str, checkpoint: str) -> list[str]:
-    """Return a checkpoint and those before it that its values are made of."""
+    """Return a checkpoint and the earlier ones that its values consist of."""
     node = thread.node(space, checkpoint)
     if node is None:
         return []
     needed = [checkpoint]
-    # The delta channels that have been written since their snapshot; if what LangGraph counts
-    # cannot be read here, any channel may be one.
+    # The delta channels that were written since their snapshot. If LangGraph's counters cannot be
+    # read here, any channel may be one.
     raw = node.meta.get(COUNTERS)
     coded: Any = {} if raw is None else msgspec.json.decode(raw)
     counted = coded.get("j") if isinstance(coded, dict) else None
@@ -431,13 +435,13 @@ def _find_needed(thread: ThreadJournal, space: str, checkpoint: str) -> list[str
 
 
 def other_checkpoints(thread: ThreadJournal, gone: KeptCheckpoints) -> KeptCheckpoints:
-    """Return all checkpoints but some."""
+    """Return all checkpoints except some."""
     every = {(space, node) for space, nodes in thread.spaces.items() for node in nodes}
     return every - gone
 
 
 def require_whole(thread: ThreadJournal, gone: KeptCheckpoints) -> None:
-    """Refuse to remove what a checkpoint that stays cannot be read without."""
+    """Raise ``Conflict`` if a checkpoint that stays needs one that is to be deleted."""
     for space, checkpoint in other_checkpoints(thread, gone) if gone else ():
         missing = [one for one in _find_needed(thread, space, checkpoint) if (space, one) in gone]
         if missing:
@@ -451,14 +455,14 @@ def require_whole(thread: ThreadJournal, gone: KeptCheckpoints) -> None:
 
 
 _FIRST = "langgraph"
-# A thread, a namespace in it, and a checkpoint in that.
+# A thread, one of its namespaces, and a checkpoint in that.
 Spot = tuple[Any, str, str]
-# In a millisecond, of those that the ids of checkpoints are counted in.
+# The ticks in a millisecond, as the ids of checkpoints count them.
 _TICKS = 10_000
 
 
 def list_thread_ids(backend: Backend) -> Iterator[str]:
-    """List the ids of all threads in a store."""
+    """Yield the ids of all threads in a store."""
     for listed in backend.sessions(after=_FIRST):
         if not listed.session.startswith(_FIRST):
             return
@@ -467,7 +471,7 @@ def list_thread_ids(backend: Backend) -> Iterator[str]:
 
 
 def id_in(backend: Backend, session: str) -> str | None:
-    """Return the id of the thread that a session keeps; None if it keeps none."""
+    """Return the id of the thread that a session holds; None if it holds none."""
     try:
         first = next(iter(backend.read(session, upto=1)), None)
     except Unreadable:
@@ -477,14 +481,14 @@ def id_in(backend: Backend, session: str) -> str | None:
 
 
 def sweep_threads(backend: Backend, border: int) -> int:
-    """Remove the threads that were changed last before a moment, and return how many."""
+    """Delete the threads whose last change is older than a moment; return how many."""
     count = 0
     for listed in list(backend.sessions(after=_FIRST)):
         if not listed.session.startswith(_FIRST) or not may_be_thread(listed.session):
             continue
         if listed.changed >= border or id_in(backend, listed.session) is None:
             continue
-        # One that somebody holds, or that has gone on, stays.
+        # A thread that somebody holds, or that has gone on, stays.
         try:
             lease = backend.acquire(listed.session, create=False)
         except (Conflict, Unreadable):
@@ -498,15 +502,15 @@ def sweep_threads(backend: Backend, border: int) -> int:
 
 
 def milliseconds_of(checkpoint: str) -> int:
-    """Return when a checkpoint was made, as its id says; 0 if it does not."""
+    """Return the time in a checkpoint's id, 0 if it contains none."""
     ticks = ticks_of(checkpoint)
     return 0 if ticks is None else max((ticks - EPOCH) // _TICKS, 0)
 
 
 def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
-    """Return all threads and when each was changed, the last changed first.
+    """Yield all threads and the time of their last change, the last changed first.
 
-    Those that are changed meanwhile come at the end, if they have not come before.
+    Threads that change meanwhile come at the end, unless they were yielded before.
     """
     seen: set[str] = set()
     is_new = True
@@ -525,7 +529,10 @@ def newest_threads(backend: Backend) -> Iterator[tuple[str, int]]:
 def newest_checkpoints(
     threads: Iterable[tuple[str, int]], spots: Callable[[str], Sequence[Spot]]
 ) -> Iterator[Spot]:
-    """Return all checkpoints of some threads, newest first; ``spots`` are those of one."""
+    """Yield all checkpoints of some threads, newest first.
+
+    ``spots`` returns those of one thread.
+    """
     found: list[tuple[_Descending, int, Spot]] = []
     count = 0
     for thread, changed in threads:
@@ -540,7 +547,7 @@ def newest_checkpoints(
 
 
 class _Descending(str):
-    """An id that sorts before smaller ones."""
+    """An id that sorts in reverse order."""
 
     __slots__ = ()
 
