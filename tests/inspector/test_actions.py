@@ -116,7 +116,7 @@ def test_the_actions_of_a_store(tmp_path: Path) -> None:
     assert "already" in actions.plan_action(subject, "fork", {"name": "copy"}).preview.refusal
     assert actions.plan_action(subject, "fork", {"name": " "}).preview.refusal
     long = next(one for one, _ in actions.scan(url) if one.session == "ticket-43")
-    assert do(long, "uncompact") == ["All of the conversation is sent again."]
+    assert do(long, "uncompact") == ["The whole conversation is sent again."]
     assert actions.read_session(long).timeline.asides == []
     assert do(long, "compact", budget=1500)[0].startswith("Compacted")
     assert actions.read_session(long).timeline.asides[0]["kind"] == "compacted"
