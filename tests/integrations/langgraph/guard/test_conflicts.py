@@ -234,7 +234,7 @@ def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
         time.sleep(0.2)
 
     graph = chat(Guard(saver), delete)
-    with pytest.raises(Conflict, match="is gone"):
+    with pytest.raises(Conflict, match="was removed"):
         graph.invoke(said("a"), THREAD, durability="sync")
     assert saver.get_tuple(THREAD) is None
 
