@@ -60,7 +60,7 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
         (["quux"], "there is no command 'quux'. `lockstitch -h` lists all commands."),
         (["check", "--dialct", "x"], "check has no option --dialct. Did you mean --dialect?"),
         (["check", "--jsn=1"], "check has no option --jsn. Did you mean --json?"),
-        (["check", "-x"], "check has no option -x. See: lockstitch check -h. Put -- in front"),
+        (["check", "-x"], "check has no option -x. See: lockstitch check -h. Put -- before"),
         (["undo", "--dialect", "x"], "undo has no option --dialect. See: lockstitch undo -h."),
         (["--quiett", "check"], "lockstitch has no option --quiett. Did you mean --quiet?"),
         (["check", "--dialect"], "--dialect needs a value: --dialect DIALECT."),
@@ -68,7 +68,7 @@ def test_what_the_words_mean(name: str, words: list[str], expected: dict[str, ob
         (["check", "--json=yes"], "--json takes no value. See: lockstitch check -h."),
         (["check", "--output-format", "srif"], "Did you mean sarif?"),
         (["repair", "--strategy"], "--strategy HOW, one of close, rollback."),
-        (["heal", "a", "b"], "heal takes one FILE, and 2 were given: a, b."),
+        (["heal", "a", "b"], "heal takes one FILE, but 2 were given: a, b."),
         (["export", "--redact=everything", "a"], "--redact cannot be 'everything'"),
         (
             ["check", "--color", "blue"],

@@ -257,7 +257,7 @@ class TestOwnStores:
     def test_a_command_without_time_is_not_asked(self, here: Run, store: str) -> None:
         words = (store, "--budget", BUDGET, "--yes", "--deadline", "0.000001")
         done = here("compact", *words, "--model-command", SUMS_UP)
-        assert (done.returncode, b"was not asked: there was no time" in done.stderr) == (0, True)
+        assert (done.returncode, b"was not run: there was no time" in done.stderr) == (0, True)
 
     def test_a_copy_is_a_fork(self, here: Run, store: str, tmp_path: Path) -> None:
         done = here("compact", store, "--budget", BUDGET, "-o", tmp_path / "copy")

@@ -217,7 +217,7 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
     for target in (tmp_path / "other.db", f"sqlite:///{tmp_path / 'other.db'}"):
         done = here("check", target)
         assert done.returncode == 2
-        assert b"no program that is known" in done.stderr or b"JSON" in done.stderr
+        assert b"not one of a known program" in done.stderr or b"JSON" in done.stderr
     forced = here("check", tmp_path / "other.db", "--format", "lockstitch")
     assert b"is not a Lockstitch store" in forced.stderr
 

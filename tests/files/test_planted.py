@@ -152,7 +152,7 @@ def test_root_keeps_its_own_file_out_of_the_folder_of_another(of_mallory: Path) 
     with pytest.raises(UsageError, match="belongs to another user"):
         repair(of_mallory)
     for force in (False, True):
-        with pytest.raises(UsageError, match="is not trusted"):
+        with pytest.raises(UsageError, match="are not trusted"):
             backup.undo_backup(of_mallory, force=force)
     assert of_mallory.read_bytes() == LINES
     assert contents(of_mallory.parent / FOLDER) == before

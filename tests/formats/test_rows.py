@@ -359,7 +359,7 @@ def test_undo_of_what_is_no_longer_there_is_refused(base: Path) -> None:
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("update agent_messages set message_data = '{}' where id = 1")
     state = every_row(base)
-    with pytest.raises(Conflict, match="no longer what the repair left"):
+    with pytest.raises(Conflict, match="has changed since the repair"):
         row_undo.take_back(base, images)
     assert every_row(base) == state
 

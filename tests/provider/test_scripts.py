@@ -132,7 +132,7 @@ def test_what_a_function_may_not_return(made: Any) -> None:
         ("r.py", "import no_such_module\n", "cannot be run: ModuleNotFoundError at line 1"),
         ("r.py", "answers = []\n", "defines neither a function reply"),
         ("r.py", "replies = {}\n", "does not hold a list of replies"),
-        ("r.py", "replies = ['x', 7]\n", "reply 2 is no reply"),
+        ("r.py", "replies = ['x', 7]\n", "reply 2 is not a reply"),
         ("r.json", "[" * 100_000, "is not a list of replies"),
         ("r.json", '{"text": "a"}\n{', "is not a list of replies"),
     ],

@@ -31,9 +31,12 @@ WRONG: dict[str, tuple[Callable[[Session], Any], str]] = {
     "a request's budget": (lambda s: s.request("anthropic", budget="x"), "a budget must be"),  # type: ignore[arg-type]
     "a model that is none": (lambda s: s.compact(5, budget=9), "summarize must be a function"),  # type: ignore[arg-type]
     "a budget of yes": (lambda s: s.compact(budget=True), "a budget must be at least 1 token"),
-    "no deadline": (lambda s: s.compact(budget=9, deadline=None), "deadline is a number"),  # type: ignore[arg-type]
-    "no number": (lambda s: s.compact(budget=9, deadline=math.nan), "deadline is a number"),
-    "a late call": (lambda s: s.compact(budget=9, call_timeout=-1), "call_timeout is a number"),
+    "no deadline": (lambda s: s.compact(budget=9, deadline=None), "deadline must be a number"),  # type: ignore[arg-type]
+    "no number": (lambda s: s.compact(budget=9, deadline=math.nan), "deadline must be a number"),
+    "a late call": (
+        lambda s: s.compact(budget=9, call_timeout=-1),
+        "call_timeout must be a number",
+    ),
     "no stream": (lambda s: s.stream(None), "an iterator of events, not a NoneType"),
     "a text as a stream": (lambda s: s.stream("abc"), "an iterator of events, not a str"),
     "a key that is none": (lambda s: s.say("Two", key=5), "a key must have 1 to 128"),  # type: ignore[arg-type]

@@ -103,4 +103,4 @@ def test_a_store_that_is_not_there_yet_is_the_one_that_is_named(tmp_path: Path) 
         session.say("Hello.")
     done = run("migrate", tmp_path / "agent.db", tmp_path / "new.db")
     assert done.returncode == 2
-    assert "new.db: it is not there yet, or not a store" in done.stderr
+    assert "new.db: it does not exist yet, or is not a store" in done.stderr

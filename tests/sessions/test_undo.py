@@ -106,7 +106,7 @@ def test_each_session_of_a_database_goes_back_alone(
     assert rows(path) == state
     done = run("undo", "--yes", path, "--session", names[0])
     assert done.returncode == 2
-    assert "taken back" in done.stderr
+    assert "all undone" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
     assert rows(path) == broken
     # What the first repair left is no longer there, whoever changed it.
     done = run("undo", "--yes", path)
-    assert (done.returncode, "no longer what the repair left" in done.stderr) == (2, True)
+    assert (done.returncode, "has changed since the repair" in done.stderr) == (2, True)
     assert once != state
 
 
@@ -292,7 +292,7 @@ def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
     done = run("undo", "--yes", "--run", repair, folder)
     assert (done.returncode, "already" in done.stderr) == (2, True)
     done = run("undo", "--yes", "--run", "nobody", folder)
-    assert (done.returncode, "nothing of run nobody" in done.stderr) == (2, True)
+    assert (done.returncode, "nothing from run nobody" in done.stderr) == (2, True)
 
 
 def test_a_run_is_taken_back_whatever_came_later_elsewhere(folder: Path) -> None:

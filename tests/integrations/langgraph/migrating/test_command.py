@@ -51,7 +51,7 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
     assert "Removed 1 thread again." in err
     assert sessions(target) == {}
     status, _, err = lockstitch(*undo.split()[1:])
-    assert (status, "holds nothing of" in err) == (2, True)
+    assert (status, "holds nothing from" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
