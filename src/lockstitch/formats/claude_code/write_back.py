@@ -308,11 +308,8 @@ class ClaudeWriteBack:
             return
         last = speakers[-1]
         end = time_of(last.record.value)
-        # A line that was put last is the one to change, not all that it was put behind.
-        before = {number: place for place, number in enumerate(self.sent)}
-        places = [before.get(unit.number, NEW) for unit in speakers]
-        is_moved = places[-1] < max(places[:-1])
-        if last.number == NEW or (is_moved and (end is None or end <= top)):
+        # A line that is laid out last is the one to change, not all that it was put behind.
+        if last.number == NEW or (last.touched and (end is None or end <= top)):
             # 2.1.50 goes on at the newest line of all, notes of progress included.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
