@@ -311,11 +311,8 @@ class ClaudeWriteBack:
             return
         last = speakers[-1]
         end = time_of(last.record.value)
-        # If a line was moved to the end, it is the one to change, not all lines before it.
-        before = {number: place for place, number in enumerate(self.sent)}
-        places = [before.get(unit.number, NEW) for unit in speakers]
-        is_moved = places[-1] < max(places[:-1])
-        if last.number == NEW or (is_moved and (end is None or end <= top)):
+        # If a line was laid out last, it is the one to change, not all lines before it.
+        if last.number == NEW or (last.touched and (end is None or end <= top)):
             # 2.1.50 continues at the newest line of all, including notes of progress.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
