@@ -116,7 +116,7 @@ def test_output_that_cannot_be_written(lockstitch: Any, saved: Any, broken: Any)
     assert done.stderr.count(b"\n") == 1
     done = lockstitch("heal", path, "-o", path.parent / "missing" / "healed.json")
     assert done.returncode == 2
-    assert done.stderr.endswith(b"missing/healed.json: No such file or directory\n")
+    assert done.stderr.endswith(b"missing/healed.json cannot be written: there is no such folder\n")
 
 
 def test_diff(lockstitch: Any, saved: Any, broken: Any, clean: Any) -> None:

@@ -112,7 +112,10 @@ def write_copy(
         else:
             replace.write_new(output, data, force=force, sources=sources)
     except OSError as error:
-        raise UsageError(f"-o {output} cannot be written: {reason_of(error)}") from error
+        # what is not there can only be the folder
+        is_gone = isinstance(error, FileNotFoundError)
+        reason = "there is no such folder" if is_gone else reason_of(error)
+        raise UsageError(f"-o {output} cannot be written: {reason}") from error
 
 
 def _files_of(target: str) -> list[str | int]:
