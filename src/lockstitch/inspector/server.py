@@ -30,7 +30,7 @@ from lockstitch.inspector.views import (
     Catalog,
     CatalogEntry,
     SessionPage,
-    Shelf,
+    SessionPageCache,
     describe_store,
     list_row,
 )
@@ -137,7 +137,7 @@ class Inspector:
     def __init__(self, target: str | None, on_failure: OnFailure = lambda _: None) -> None:
         self.catalog = Catalog(target)
         self.guard = PageGuard()
-        self.shelf = Shelf()
+        self.shelf = SessionPageCache()
         self.on_failure = on_failure
         # Sessions are read and changed one at a time, because none of this is made for several
         # threads.

@@ -253,7 +253,7 @@ class SessionPage(Struct):
         return self.reading.timeline.rows if reveal else self.masked
 
 
-class Shelf:
+class SessionPageCache:
     """The sessions that were viewed last, so that a page of rows need not be read again."""
 
     def __init__(self) -> None:
