@@ -300,6 +300,7 @@ def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
 
     ``link`` is the checksum of the record before it.
     """
+    # The flipped bit may be in the checksum itself.
     right = digest_of(link, record.seq, record.epoch, record)
     changed_bits = (int.from_bytes(right) ^ int.from_bytes(record.digest)).bit_count()
     if len(record.digest) == DIGEST_SIZE and changed_bits == 1:
@@ -332,6 +333,7 @@ def flip_each_bit(data: bytes) -> Iterator[bytes]:
 def _with_body(link: bytes, record: JournalRecord) -> JournalRecord | None:
     """Return a record with one bit of its body changed so that its checksum fits, or None."""
     head = b"%d %d %d %b\n" % (record.seq, record.epoch, record.at, record.key.encode("ascii"))
+    # The hash of everything before a byte is computed once, and copied for each of its bits.
     running = blake2b(link + head, digest_size=DIGEST_SIZE)
     body = memoryview(record.body)
     for place, byte in enumerate(record.body):

@@ -150,6 +150,7 @@ async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
     work = _ThreadWork(function)
     work.start(insist=insist)
     caught: BaseException | None = None
+    # The thread cannot be stopped, so cancelling has to wait until it has ended.
     with anyio.CancelScope(shield=True):
         while True:
             try:

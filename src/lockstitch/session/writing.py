@@ -207,6 +207,7 @@ class SessionWriter(SessionView):
         if not first:
             return []
         at = now()
+        # The caller's key belongs to the first event; all of them are written, or none.
         keys = [first, *(new_name() for _ in events)]
         return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
 

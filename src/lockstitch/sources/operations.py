@@ -220,6 +220,7 @@ def retry_while_changing(attempt: Callable[[], T]) -> T:
     for _ in range(_TRIES - 1):
         try:
             return attempt()
+        # Trying again does not close a program, but a file that has changed can be read again.
         except Busy:
             raise
         except Conflict:
