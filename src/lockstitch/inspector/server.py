@@ -73,7 +73,7 @@ class PageGuard:
         return f"lockstitch-{self.port}"
 
     def address(self) -> str:
-        """The address that lets one browser in."""
+        """Return the address that lets one browser in."""
         return f"http://{NAMES[0]}:{self.port}/#token={self.entrance}"
 
     def refusal(self, method: str, headers: Mapping[str, str], *, is_data: bool) -> str:

@@ -104,7 +104,7 @@ class Parsed(Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """Return all values that must not be shown."""
+        """All values that must not be shown."""
         shown = public_parts(self.values)
         named = (*_SECRETS, "user", "host", "hostaddr", "port", "dbname")
         return [self.values[one] for one in named if self.values.get(one) and one not in shown]
