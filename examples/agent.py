@@ -63,7 +63,7 @@ def ask(messages: list[Any]) -> bytes:
 def take_turn(session: lockstitch.Session) -> None:
     """Let the model and its tools work until there is nothing more to do."""
     while session.turn.is_open:
-        session.run_tools(TOOLS, timeout=600)  # in parallel; each result durable as it comes
+        session.run_tools(TOOLS, timeout=600)  # in parallel; each result durable at once
         reply = ask(session.request("anthropic"))  # valid, whatever happened before
         session.record(reply)  # durable from here on
         for block in json.loads(reply)["content"]:
@@ -88,7 +88,7 @@ def main() -> None:
     with lockstitch.open("sqlite:///agent.db") as store, store.session(name) as session:
         for call in session.recovered.unknown:
             print(f"[{call.name} was running when the last run ended; its outcome is unknown]")
-        take_turn(session)  # what the last run had not come to the end of
+        take_turn(session)  # finish what the last run left open
         for prompt, key in prompts():
             try:
                 session.say(prompt, key=key)

@@ -1,4 +1,4 @@
-// An app with LangGraph.js goes on with a thread in the very process in which it was interrupted:
+// An app with LangGraph.js continues a thread in the same process in which it was interrupted:
 // `lockstitch` repairs the database while it is open, and what had finished is in the next request.
 
 import { execFile } from "node:child_process";
@@ -16,10 +16,10 @@ export async function repair(database, thread) {
     const { sessions } = JSON.parse(done.stdout);
     if (sessions.every(({ outcome }) => outcome !== "went on")) return sessions;
   }
-  throw new Error(`${thread} is still at work: wait for its run to end, or abort it`);
+  throw new Error(`${thread} is still running: wait for its run to end, or abort it`);
 }
 
-// A message to a thread, whatever became of the run before it: aborted, or killed with its process.
+// Send a message to a thread, even if the run before it was aborted or killed with its process.
 export async function say(graph, database, thread, text, signal) {
   const config = { configurable: { thread_id: thread } };
   const { next } = await graph.getState(config);

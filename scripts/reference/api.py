@@ -33,7 +33,7 @@ MODULES = {
     "lockstitch.journal": (
         "journal.md",
         "What a journal holds",
-        "The kinds of event, and what the events of a session add up to. "
+        "The types of event, and the state that the events of a session add up to. "
         "[Events](events.md) says how each of them is written.",
     ),
     "lockstitch.sessions": (
@@ -46,7 +46,7 @@ MODULES = {
     "lockstitch.stored": (
         "stored.md",
         "Stores from outside",
-        "What the commands do to a Lockstitch store that no program of yours has open. "
+        "What the commands do with a Lockstitch store that none of your programs has open. "
         "A target is the address of a store or its path. An agent itself uses `lockstitch.open`.",
     ),
     "lockstitch.integrations.langgraph": (
@@ -58,17 +58,17 @@ MODULES = {
     "lockstitch.testing": (
         "testing.md",
         "For your own tests",
-        "What the tests of your agent can use.",
+        "Tools for the tests of your agent.",
     ),
 }
 # Names that are neither functions nor classes say nothing about themselves.
 CONSTANTS = {
     "RULES": "Every rule by its code.",
     "__version__": "The version of this package, as text.",
-    "BUDGET": "The tokens that a compaction aims at if it is given no budget.",
-    "COPY": "The end of a refusal: what to do instead, on the command line.",
+    "BUDGET": "The number of tokens that a compaction aims at by default.",
+    "COPY": "The end of an error message: what to do instead, on the command line.",
     "DAMAGED": "The code of a finding for damaged records.",
-    "LANGCHAIN": "The dialect of threads that LangGraph keeps in a store.",
+    "LANGCHAIN": "The dialect of LangGraph threads in a store.",
 }
 _Member = property | Any
 

@@ -20,11 +20,11 @@ def says(text: str) -> Meta:
 
 
 Target = Annotated[
-    str, says("What was given, or found: a file, a database or an address without its password.")
+    str, says("What was named or found: a file, a database or an address without its password.")
 ]
 Session = Annotated[str | None, says("The id of the session; null if it has none.")]
 Time = Annotated[
-    str | None, says("When, in UTC, as in 2026-11-01T10:00:00.000+00:00; null if nobody knows.")
+    str | None, says("When, in UTC, as in 2026-11-01T10:00:00.000+00:00; null if not known.")
 ]
 Failure = Annotated[str, says("Why it could not be done. Only there if it could not.")]
 
@@ -38,16 +38,16 @@ class Finding(_Shape):
 
     code: Annotated[str, says("The rule: LS101.")]
     name: Annotated[str, says("The name of the rule: orphan-call.")]
-    severity: Annotated[Literal["error", "warning", "note"], says("How bad it is.")]
+    severity: Annotated[Literal["error", "warning", "note"], says("The severity.")]
     place: Annotated[
         str, says("Where: a line or row and the path inside it, or messages.4.content.0.")
     ]
     message: Annotated[str, says("What is wrong, in words. Never message content.")]
     error: Annotated[
-        str | None, says("What the provider will say, in its own words; null if it says nothing.")
+        str | None, says("The provider's error, in its own words; null if there is none.")
     ]
     fixable: Annotated[bool, says("Whether repair or heal can fix it.")]
-    lossy: Annotated[bool, says("Whether the fix takes something away, so that it needs --lossy.")]
+    lossy: Annotated[bool, says("Whether the repair removes something, so that it needs --lossy.")]
     help: Annotated[str, says("What the repair does about it.")]
 
 
@@ -67,7 +67,7 @@ class Quarantined(_Shape):
 
     code: Annotated[str, says("The rule that made it necessary.")]
     place: Annotated[str, says("Where it was.")]
-    size: Annotated[int, says("How many bytes it has.")]
+    size: Annotated[int, says("Its size in bytes.")]
 
 
 class Kept(Quarantined):
@@ -81,7 +81,7 @@ class Checked(_Shape):
 
     target: Target
     format: Annotated[
-        str | None, says("How it is stored: claude-code, codex, langgraph, list and so on.")
+        str | None, says("Its format: claude-code, codex, langgraph, list and so on.")
     ]
     dialect: Annotated[str | None, says("The wire format of its messages.")]
     session: Session
@@ -91,16 +91,12 @@ class Checked(_Shape):
     ]
     messages: Annotated[int, says("How many messages a resume would send.")]
     reachable: Annotated[int, says("How many turns a resume reaches.")]
-    unreachable: Annotated[
-        int, says("How many turns a resume would leave behind without saying so.")
-    ]
+    unreachable: Annotated[int, says("How many turns a resume would silently leave behind.")]
     findings: Annotated[list[Finding], says("What is wrong.")]
     records: Annotated[int | UnsetType, says("How many records; only of a Lockstitch store.")] = (
         UNSET
     )
-    project: Annotated[str | UnsetType | None, says("The folder in which its program worked.")] = (
-        UNSET
-    )
+    project: Annotated[str | UnsetType | None, says("Its program's working directory.")] = UNSET
     size: Annotated[int | UnsetType, says("The bytes of the file.")] = UNSET
     updated: Annotated[
         float | UnsetType, says("When the file was changed, in seconds since 1970.")
@@ -131,7 +127,7 @@ class Scan(Check):
 
     unknown: Annotated[
         list[Unknown] | UnsetType,
-        says("Files of programs that are not known; not for databases."),
+        says("Files of unknown programs; not for databases."),
     ] = UNSET
 
 
@@ -141,7 +137,7 @@ class Count(_Shape):
     code: Annotated[str, says("The rule.")]
     name: Annotated[str, says("The name of the rule.")]
     findings: Annotated[int, says("How many findings there are.")]
-    sessions: Annotated[int, says("In how many sessions.")]
+    sessions: Annotated[int, says("How many sessions have it.")]
 
 
 class Statistics(_Shape):
@@ -163,7 +159,7 @@ class RepairedSession(Checked, kw_only=True):
     applied: Annotated[bool | UnsetType, says("Whether it was written.")] = UNSET
     outcome: Annotated[
         Literal["repaired", "ok", "broken", "went on", "unreadable"] | UnsetType,
-        says("The result in a word; went on: it changed meanwhile, nothing was done."),
+        says("The outcome in a word; went on: it changed meanwhile, nothing was done."),
     ] = UNSET
 
 
@@ -178,14 +174,12 @@ class Restored(_Shape, kw_only=True):
     """One repair that was taken back, or was not."""
 
     target: Target
-    session: Annotated[str | UnsetType | None, says("The session, where a store holds many.")] = (
+    session: Annotated[str | UnsetType | None, says("The session, if a store holds several.")] = (
         UNSET
     )
     restored: Annotated[str | None, says("What was restored; null if nothing was.")]
-    aside: Annotated[str | UnsetType, says("Under which name the repaired session is kept.")] = (
-        UNSET
-    )
-    error: Annotated[str | None, says("Why not; null if it was done, or not wanted.")]
+    aside: Annotated[str | UnsetType, says("The name of the kept repaired session.")] = UNSET
+    error: Annotated[str | None, says("Why not; null if it was done, or not asked for.")]
 
 
 class Undo(_Shape):
@@ -204,11 +198,11 @@ class Backup(_Shape):
     time: Annotated[str, says("When it was made.")]
     status: Annotated[str, says("Whether the repair is finished, undone or unfinished.")]
     kind: Annotated[Literal["repair", "undo"], says("What made it.")]
-    run: Annotated[str, says("The run it belongs to: the word for --run.")]
+    run: Annotated[str, says("The run it belongs to, for --run.")]
     codes: Annotated[list[str], says("The codes of what was repaired.")]
     id: Annotated[str | UnsetType, says("Its name on the command line.")] = UNSET
-    size: Annotated[int | UnsetType, says("The bytes it takes on the disk.")] = UNSET
-    quarantine: Annotated[int | UnsetType, says("How many values were set aside in it.")] = UNSET
+    size: Annotated[int | UnsetType, says("Its size on disk, in bytes.")] = UNSET
+    quarantine: Annotated[int | UnsetType, says("How many values are in its quarantine.")] = UNSET
     deleted: Annotated[bool | UnsetType, says("With --prune: whether it was deleted.")] = UNSET
 
 
@@ -225,7 +219,7 @@ class SetAside(_Shape):
     code: Annotated[str, says("The rule that made it necessary.")]
     place: Annotated[str, says("Where it was.")]
     value: Annotated[Any, says("The value itself. This is message content.")]
-    size: Annotated[int | UnsetType, says("How many bytes it has.")] = UNSET
+    size: Annotated[int | UnsetType, says("Its size in bytes.")] = UNSET
 
 
 class ShownBackup(_Shape, kw_only=True):
@@ -240,21 +234,21 @@ class ShownBackup(_Shape, kw_only=True):
     status: Annotated[str, says("Whether the repair is finished, undone or unfinished.")]
     kind: Annotated[Literal["repair", "undo"], says("What made it.")]
     run: Annotated[str, says("The run it belongs to.")]
-    size: Annotated[int, says("The bytes it takes on the disk.")]
+    size: Annotated[int, says("Its size on disk, in bytes.")]
     codes: Annotated[list[str], says("The codes of what was repaired.")]
     changes: Annotated[list[Change], says("What the repair did.")]
-    quarantine: Annotated[list[SetAside], says("What it set aside.")]
+    quarantine: Annotated[list[SetAside], says("What it quarantined.")]
 
 
 class PastRun(_Shape):
     """A run of repairs in a PostgreSQL."""
 
     target: Target
-    run: Annotated[str, says("Its name: the word for --run.")]
+    run: Annotated[str, says("Its name, for --run.")]
     time: Annotated[str, says("When it began.")]
-    status: Annotated[Literal["done", "undone"], says("Whether it was taken back.")]
+    status: Annotated[Literal["done", "undone"], says("Whether it was undone.")]
     repairs: Annotated[int, says("How many threads it repaired.")]
-    undone: Annotated[int, says("How many of these were taken back.")]
+    undone: Annotated[int, says("How many of these were undone.")]
 
 
 class PastRuns(_Shape):
@@ -270,10 +264,8 @@ class Edit(_Shape, kw_only=True):
     op: Annotated[Literal["insert", "replace", "delete", "move"], says("What is done.")]
     place: Annotated[str, says("Where, as text.")]
     path: Annotated[list[str | int], says("Where, as keys and indexes.")]
-    value: Annotated[Any | UnsetType, says("What stands there afterwards. This is content.")] = (
-        UNSET
-    )
-    source: Annotated[str, says("Of a move: where the value comes from, as text; else empty.")]
+    value: Annotated[Any | UnsetType, says("The value there afterwards. This is content.")] = UNSET
+    source: Annotated[str, says("For a move: where the value comes from; otherwise empty.")]
     source_path: Annotated[list[str | int], says("The same as keys and indexes.")]
 
 
@@ -287,7 +279,7 @@ class Heal(_Shape):
     findings: Annotated[list[Finding], says("What was wrong.")]
     edits: Annotated[list[Edit], says("What changes.")]
     changes: Annotated[list[Change], says("The same for people.")]
-    quarantine: Annotated[list[Kept], says("What had to leave the list.")]
+    quarantine: Annotated[list[Kept], says("What had to be removed from the list.")]
     remaining: Annotated[list[Finding], says("What could not be healed.")]
 
 
@@ -303,19 +295,19 @@ class Compact(_Shape):
 
     version: Literal[1]
     target: Target
-    format: Annotated[str | None, says("How the session is stored.")]
+    format: Annotated[str | None, says("The format of the session.")]
     session: Session
     rung: Annotated[
         Literal["nothing", "shortened", "summary", "digest"],
-        says("How far it had to go: nothing, results shortened, a summary, a digest."),
+        says("What was needed: nothing, results shortened, a summary, a digest."),
     ]
     before: Annotated[Size, says("Before.")]
     after: Annotated[Size, says("Afterwards.")]
-    turns: Annotated[int, says("How many turns the summary stands for.")]
-    asked: Annotated[int, says("How often the model was asked.")]
-    failures: Annotated[list[str], says("Why questions to the model failed.")]
-    unasked: Annotated[str, says("Why the model was not asked, or not again; empty if it was.")]
-    edits: Annotated[list[Change], says("What a repair on the way changed.")]
+    turns: Annotated[int, says("How many turns the summary replaces.")]
+    asked: Annotated[int, says("How often the model was called.")]
+    failures: Annotated[list[str], says("Why calls of the model failed.")]
+    unasked: Annotated[str, says("Why the model was not called, or not again; empty if it was.")]
+    edits: Annotated[list[Change], says("What a repair changed first.")]
     backup: Annotated[str | None, says("Where the original is kept.")]
     applied: Annotated[bool, says("Whether it was written.")]
 
@@ -323,7 +315,7 @@ class Compact(_Shape):
 class Checkpoint(_Shape):
     """A place to go back to."""
 
-    seq: Annotated[int, says("The number of the record: the word for rewind --to.")]
+    seq: Annotated[int, says("The number of the record, for rewind --to.")]
     kind: Annotated[
         Literal["batch", "turn", "named"],
         says("Before a batch of calls, at the end of a turn, or named."),
@@ -349,7 +341,7 @@ class Rewind(_Shape, rename={"from_": "from"}):
     target: Target
     session: Annotated[str, says("The name of the session.")]
     from_: Annotated[int, says("The last record before.")]
-    to: Annotated[int, says("The record that the session goes on from.")]
+    to: Annotated[int, says("The record that the session continues from.")]
     seq: Annotated[int, says("The number of the record that says so.")]
 
 
@@ -367,7 +359,7 @@ class Match(_Shape):
     """A message in which all words were found."""
 
     target: Target
-    format: Annotated[str, says("How the session is stored.")]
+    format: Annotated[str, says("The format of the session.")]
     session: Session
     seq: Annotated[int, says("Which record or message, from 1.")]
     who: Annotated[str, says("Who said it: user, model or tool.")]
@@ -396,7 +388,7 @@ class Copied(_Shape):
     session: Annotated[str, says("Its name in the source.")]
     name: Annotated[str | UnsetType, says("Its name in the target.")] = UNSET
     records: Annotated[int | UnsetType, says("How many records it has.")] = UNSET
-    new: Annotated[bool | UnsetType, says("Whether it was not there yet.")] = UNSET
+    new: Annotated[bool | UnsetType, says("Whether it is new.")] = UNSET
     error: Failure | UnsetType = UNSET
 
 
@@ -414,11 +406,11 @@ class CopiedThread(Copied):
 
     state: Annotated[
         Literal["copied", "there", "gone on", "left"] | UnsetType,
-        says("copied now, there before, in use in the copy, or left for another run."),
+        says("copied now, there before, continued in the copy, or left for another run."),
     ] = UNSET
     checkpoints: Annotated[int | UnsetType, says("How many.")] = UNSET
-    writes: Annotated[int | UnsetType, says("How many pending writes.")] = UNSET
-    moved: Annotated[bool | UnsetType, says("Whether the source went on meanwhile.")] = UNSET
+    writes: Annotated[int | UnsetType, says("The number of pending writes.")] = UNSET
+    moved: Annotated[bool | UnsetType, says("Whether the source was continued meanwhile.")] = UNSET
     allow: Annotated[
         list[str] | UnsetType, says("Classes that the saver must be allowed to build.")
     ] = UNSET
@@ -433,7 +425,7 @@ class MigrateThreads(_Shape, rename={"from_": "from"}):
     version: Literal[1]
     from_: Annotated[str, says("The source, without its password.")]
     to: Annotated[str, says("The target, without its password.")]
-    run: Annotated[str, says("The word for undo --run.")]
+    run: Annotated[str, says("Its name, for undo --run.")]
     dry_run: Annotated[bool, says("Whether nothing was written.")]
     sessions: Annotated[list[CopiedThread], says("One entry for each thread.")]
 
@@ -442,7 +434,7 @@ class Imported(_Shape):
     """One session that was imported, or was not."""
 
     target: Target
-    format: Annotated[str | None, says("How the session was stored.")]
+    format: Annotated[str | None, says("The format of the session.")]
     source: Annotated[str | None, says("Its id in its own program.")]
     session: Annotated[str | UnsetType, says("Its name in the store.")] = UNSET
     dialect: Annotated[str | UnsetType, says("Its wire format.")] = UNSET
@@ -450,7 +442,7 @@ class Imported(_Shape):
     records: Annotated[int | UnsetType, says("How many records it has now.")] = UNSET
     healed: Annotated[bool | UnsetType, says("Whether it was broken.")] = UNSET
     unknown: Annotated[int | UnsetType, says("Calls at the end without a result.")] = UNSET
-    new: Annotated[bool | UnsetType, says("Whether it was not there yet.")] = UNSET
+    new: Annotated[bool | UnsetType, says("Whether it is new.")] = UNSET
     error: Failure | UnsetType = UNSET
 
 
@@ -469,7 +461,7 @@ class Delete(_Shape):
     target: Target
     session: Annotated[str, says("The session that was removed.")]
     records: Annotated[int, says("How many records it had.")]
-    companions: Annotated[list[str], says("Sessions that belonged to it and went with it.")]
+    companions: Annotated[list[str], says("Sessions that belonged to it and were removed with it.")]
 
 
 class Removed(_Shape):
@@ -479,7 +471,7 @@ class Removed(_Shape):
     title: Annotated[str | None, says("Its title.")]
     records: Annotated[int, says("How many records it has.")]
     changed: Time
-    reason: Annotated[str, says("Which rule it fell under.")]
+    reason: Annotated[str, says("Which rule applied to it.")]
 
 
 class SparedSession(_Shape):
@@ -495,7 +487,7 @@ class Retain(_Shape):
     version: Literal[1]
     target: Target
     removed: Annotated[list[Removed], says("What was removed, or would be.")]
-    spared: Annotated[list[SparedSession], says("What stays all the same.")]
+    spared: Annotated[list[SparedSession], says("What stays nevertheless.")]
     applied: Annotated[bool, says("Whether it was done.")]
 
 
@@ -523,7 +515,7 @@ class Vacuum(_Shape):
 
     version: Literal[1]
     target: Target
-    freed: Annotated[int, says("How many bytes were given back, as far as that is known.")]
+    freed: Annotated[int, says("How many bytes were freed, as far as that is known.")]
 
 
 class Rule(_Shape):
@@ -534,15 +526,15 @@ class Rule(_Shape):
     severity: Annotated[str, says("error, warning or note.")]
     dialects: Annotated[list[str], says("The wire formats it is for.")]
     formats: Annotated[list[str], says("The stored formats it is for.")]
-    errors: Annotated[list[list[str]], says("Who says it, and the provider's own text.")]
+    errors: Annotated[list[list[str]], says("Each provider, and its own text.")]
     fixable: Annotated[bool, says("Whether it can be repaired.")]
-    lossy: Annotated[bool, says("Whether the repair takes something away.")]
-    summary: Annotated[str, says("What is wrong, in a line.")]
-    help: Annotated[str, says("What the repair does, in a line.")]
+    lossy: Annotated[bool, says("Whether the repair removes something.")]
+    summary: Annotated[str, says("What is wrong, in one line.")]
+    help: Annotated[str, says("What the repair does, in one line.")]
     what: Annotated[str, says("What it is.")]
     cause: Annotated[str, says("What causes it.")]
     repair: Annotated[str, says("What the repair does.")]
-    failures: Annotated[list[str], says("Numbers of our own catalogue of failures.")]
+    failures: Annotated[list[str], says("Numbers in our own catalogue of failures.")]
     known: Annotated[str, says("For which versions it is known.")]
 
 
@@ -564,8 +556,8 @@ class Request(_Shape):
     messages: Annotated[int, says("How many messages it had.")]
     stream: Annotated[bool, says("Whether the answer was streamed.")]
     findings: Annotated[list[Finding], says("Why it was refused.")]
-    record: Annotated[str | None, says("The file that keeps the body, with --record.")]
-    fault: Annotated[str, says("What went wrong to order; empty if nothing did.")]
+    record: Annotated[str | None, says("The file that holds the body, with --record.")]
+    fault: Annotated[str, says("The injected fault; empty if there was none.")]
 
 
 class ProviderLine(_Shape):
@@ -581,8 +573,8 @@ class ProxiedRequest(_Shape):
     route: Annotated[str, says("The path of the address.")]
     status: Annotated[int, says("The HTTP status that the client got.")]
     dialect: Annotated[str, says("The wire format; empty if it is not a request of a model.")]
-    repaired: Annotated[dict[str, int], says("What was repaired: how often, by code.")]
-    left: Annotated[dict[str, int], says("What was left: how often, by code.")]
+    repaired: Annotated[dict[str, int], says("What was repaired, counted by code.")]
+    left: Annotated[dict[str, int], says("What was left, counted by code.")]
     places: Annotated[list[str], says("Where.")]
     retried: Annotated[bool, says("Whether it was sent again after a refusal.")]
     error: Annotated[str, says("What went wrong; empty if nothing did.")]
@@ -615,9 +607,9 @@ class WatchLine(_Shape, kw_only=True):
     """Every other line of `watch --json`."""
 
     version: Literal[1]
-    event: Annotated[str, says("What became of the session: broken, repaired, healthy and so on.")]
+    event: Annotated[str, says("The outcome for the session: broken, repaired, healthy and so on.")]
     said: Annotated[str, says("The same in words.")]
-    command: Annotated[str, says("What to type next; empty if nothing is to be done.")]
+    command: Annotated[str, says("The command to run next; empty if there is none.")]
     backup: Annotated[str | UnsetType, says("Where the original is kept.")] = UNSET
     reason: Annotated[str | UnsetType, says("Why it was not repaired.")] = UNSET
     session: Annotated[Checked, says("The session.")]

@@ -141,8 +141,8 @@ __all__ = [
     "plan",
 ]
 
-# Healing a list needs none of these, so they are loaded when somebody asks.
-_LATER = {
+# Healing a list needs none of these, so each is imported when it is first asked for.
+_IMPORTED_ON_USE = {
     "Abort": "session.tool_run",
     "About": "journal.events",
     "AsyncReader": "session.async_session",
@@ -188,11 +188,11 @@ _LATER = {
 }
 
 
-def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
-    """Open a store of sessions, made if it is not there yet.
+def open(url: str) -> "Store":  # noqa: A001 - users write lockstitch.open
+    """Open a store of sessions, and create it if it does not exist yet.
 
-    ``sqlite:///agent.db`` (a path; four slashes for an absolute one), ``postgresql://…``,
-    ``jsonl:///folder`` or ``memory:``.
+    The address is ``sqlite:///agent.db`` (a path; four slashes for an absolute one),
+    ``postgresql://…``, ``jsonl:///folder`` or ``memory:``.
     """
     from lockstitch.session.store import Store  # noqa: PLC0415 - as below
     from lockstitch.stores.opening import open_given  # noqa: PLC0415 - as below
@@ -201,9 +201,9 @@ def open(url: str) -> "Store":  # noqa: A001 - what one does with a store
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _IMPORTED_ON_USE:
         raise AttributeError(f"module 'lockstitch' has no attribute {name!r}")
-    return getattr(import_module(f"lockstitch.{_LATER[name]}"), name)
+    return getattr(import_module(f"lockstitch.{_IMPORTED_ON_USE[name]}"), name)
 
 
 def __dir__() -> list[str]:

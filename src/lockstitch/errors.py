@@ -31,16 +31,16 @@ _REASONS = {
 
 
 def reason_of(error: OSError) -> str:
-    """Return why a file cannot be read, without its name."""
+    """Return the reason why a file cannot be read, without the name of the file."""
     return _REASONS.get(error.errno or 0, error.strerror or "cannot be read")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean X?`` for a word that is nearly one of those known, else nothing.
+    """Return `` Did you mean X?`` if a word is close to a known name, else an empty string.
 
-    Dashes in front do not count: all options have them.
+    Leading dashes are ignored, since every option has them.
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - only for those who mistype
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed after a typo
 
     plain = {name.lstrip("-"): name for name in known}
     found = get_close_matches(word.lstrip("-").lower(), list(plain), n=1, cutoff=0.6)
@@ -48,18 +48,19 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class Where(NamedTuple):
-    """What an error is about, for functions that raise one: ``error.about(*where)``."""
+    """The target and session that an error is about: ``error.about(*where)``."""
 
     target: str | None = None
     session: str | None = None
 
 
 class LockstitchError(Exception):
-    """Base of everything Lockstitch raises.
+    """Base class of every error that Lockstitch raises.
 
-    ``target`` is the file, URL or store that it is about, ``session`` the one in it, ``place``
-    where in that, ``code`` the rule; None where that is not known. ``message`` is what happened
-    and what to do next; the text of the error is that behind the names of target and session.
+    ``target`` is the file, URL or store that the error is about, ``session`` the session in it,
+    ``place`` the place in that session, and ``code`` the rule. Each is None if it is not known.
+    ``message`` says what happened and what to do next; the text of the error puts the names of
+    target and session before it.
     """
 
     target: str | None = None
@@ -75,7 +76,7 @@ class LockstitchError(Exception):
         place: str | None = None,
         code: str | None = None,
     ) -> Self:
-        """Set what the error is about; what is None stays as it is."""
+        """Set what the error is about and return it; a field given as None stays as it is."""
         self.target = self.target if target is None else os.fspath(target)
         self.session = self.session if session is None else session
         self.place = self.place if place is None else place
@@ -84,16 +85,16 @@ class LockstitchError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened and what to do next, for where the names stand before it anyway."""
+        """What happened and what to do next, without the names of target and session."""
         return super().__str__()
 
     @property
     def message_with_session(self) -> str:
-        """The message behind the name of the session, for where only the target is named."""
+        """The message after the name of the session, for output that already names the target."""
         return self.message if self.session is None else f"session {self.session}: {self.message}"
 
     def __str__(self) -> str:
-        """Return what happened, to what."""
+        """Return the message after the names of target and session."""
         text = self.message_with_session
         return text if self.target is None else f"{self.target}: {text}"
 
@@ -107,13 +108,14 @@ class AmbiguousDialect(UsageError):
 
 
 class Unreadable(LockstitchError):
-    """The input cannot be read as what it should be; nothing was changed."""
+    """The input cannot be read as what it is supposed to be; nothing was changed."""
 
 
 class UnknownFormat(Unreadable):
-    """The input is the session of no program that is known; nothing was changed.
+    """No known program wrote the input; nothing was changed.
 
-    ``likeness`` says what it looks like without being it; empty if it looks like nothing.
+    ``likeness`` says what the input resembles without being it; it is empty if it resembles
+    nothing.
     """
 
     def __init__(self, message: str = "", likeness: str = "") -> None:
@@ -122,12 +124,12 @@ class UnknownFormat(Unreadable):
 
 
 class Conflict(LockstitchError):
-    """A file is no longer what it was when it was read; nothing was written: read it again.
+    """A file has changed since it was read; nothing was written: read it again.
 
-    Of a turn of a graph, more may be there: ``kept`` is ``"nothing"`` if nothing of it was
-    written, ``"beside"`` if it can be read under the id ``checkpoint`` and is not in the history,
-    and ``"part"`` if its first steps are in the history, up to ``checkpoint``, and with them the
-    message that it began with.
+    A turn of a graph may have been stored in part. ``kept`` is ``"nothing"`` if none of the turn
+    was written. It is ``"beside"`` if the turn can be read under the id ``checkpoint`` but is not
+    in the history. It is ``"part"`` if its first steps are in the history, up to ``checkpoint``,
+    together with the message that the turn began with.
     """
 
     kept: str = "nothing"
@@ -135,9 +137,9 @@ class Conflict(LockstitchError):
 
 
 class Busy(Conflict):
-    """A program has the session or its store in hand and does not let go; nothing was written.
+    """A program has the session or its store open and does not release it; nothing was written.
 
-    Trying again at once is of no use; later it is safe.
+    Trying again at once does not help; trying again later is safe.
     """
 
 
@@ -146,21 +148,22 @@ class Held(Conflict):
 
 
 class Fenced(Conflict):
-    """Another writer took the session over while this one was away; nothing was written."""
+    """Another writer took the session over in the meantime; nothing was written."""
 
 
 class Moved(Conflict):
-    """The session has gone on since it was read; nothing was written: read it again."""
+    """The session has changed since it was read; nothing was written: read it again."""
 
 
 class Damaged(Unreadable):
-    """A store holds other bytes than were written to it; nothing was changed."""
+    """A store does not hold the bytes that were written to it; nothing was changed."""
 
 
 class Unmet(LockstitchError):
-    """No compaction can meet the budget; nothing was changed: give more, or begin anew.
+    """No compaction can meet the budget; nothing was changed: give more, or start a new session.
 
-    ``least`` is how many tokens a compaction could come to, 0 if none would be shorter.
+    ``least`` is the smallest number of tokens that a compaction could reach, 0 if none would be
+    shorter.
     """
 
     def __init__(self, message: str = "", least: int = 0) -> None:
@@ -169,9 +172,9 @@ class Unmet(LockstitchError):
 
 
 class Unsure(LockstitchError):
-    """A write failed, and whether it is in the store is unknown until the session is opened again.
+    """A write failed, and whether it was stored is unknown until the session is opened again.
 
-    Open the session again to see which; sending the same thing again under its key is always safe.
+    Open the session again to find out. Sending the same thing again under its key is always safe.
     """
 
 
@@ -180,9 +183,9 @@ class Closed(LockstitchError):
 
 
 class Unhealed(LockstitchError, UserWarning):
-    """A list could not be made valid: a warning, or with ``heal(…, strict=True)`` an error.
+    """A list could not be made valid: a warning, or an error with ``heal(…, strict=True)``.
 
-    ``codes`` names the rules that are still broken. The original list is as it was.
+    ``codes`` names the rules that are still broken. The original list is unchanged.
     """
 
     def __init__(self, message: str = "", codes: tuple[str, ...] = ()) -> None:

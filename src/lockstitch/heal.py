@@ -22,15 +22,15 @@ def heal(  # noqa: PLR0913 - options, all by name
     strict: bool = False,
     on_heal: Callable[[Plan], object] | None = None,
 ) -> Any:
-    """Make a message list (or a whole request body) one that the provider accepts.
+    """Return a message list (or a whole request body) that the provider accepts.
 
-    ``dialect`` is detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
-    ``waiting`` names calls that wait on purpose: they are closed in the copy that is returned.
-    A list in which nothing is wrong comes back as the same object, and untouched messages are
-    shared. What cannot be made valid comes back as it was, with an ``Unhealed`` warning; with
-    ``strict`` that is raised.
+    ``dialect`` is detected if it is unambiguous; ``model`` adjusts the rules that depend on it.
+    ``waiting`` names calls that wait on purpose: they are closed in the copy that is returned. A
+    list in which nothing is wrong comes back as the same object, and untouched messages are shared.
+    A list that cannot be made valid comes back unchanged, with an ``Unhealed`` warning; with
+    ``strict`` the warning is raised as an error.
 
-    Whenever something was wrong, the codes and the places, never any content, go to the logger
+    Whenever something was wrong, the codes and the places, never any content, are logged to
     ``lockstitch``, and ``on_heal`` is called with the plan.
     """
     made = Plan(messages, dialect, model=model, waiting=waiting)
@@ -63,7 +63,7 @@ def check(
     model: str | None = None,
     waiting: Iterable[str] = (),
 ) -> list[Finding]:
-    """Return what the provider would reject in a message list, and why; changes nothing."""
+    """Return what the provider would reject in a message list, and why; nothing is changed."""
     return plan(messages, dialect, model=model, waiting=waiting).findings
 
 
@@ -74,18 +74,18 @@ def plan(
     model: str | None = None,
     waiting: Iterable[str] = (),
 ) -> Plan:
-    """Work out the repair of a message list, without applying it to anything."""
+    """Return the repair plan for a message list; nothing is changed."""
     return Plan(messages, dialect, model=model, waiting=waiting)
 
 
 def detect(messages: Any) -> str:
-    """Return which dialect a list or body is written in; raises if several fit."""
+    """Return the dialect of a list or body; raise AmbiguousDialect unless exactly one fits."""
     plain = messages if is_plain(messages) else to_plain(messages)[0]
     return dialect_of(plain)
 
 
 def explain(code: str) -> Rule:
-    """Look a rule up by its code or its name."""
+    """Return the rule with this code or name; raise UsageError if there is none."""
     wanted = code.strip()
     found = RULES.get(wanted.upper())
     if found is None:

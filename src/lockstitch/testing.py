@@ -53,8 +53,8 @@ Said = str | Reply | Mapping[str, Any]
 def assert_valid(messages: Any, dialect: str | None = None, *, model: str | None = None) -> None:
     """Raise AssertionError if the provider would refuse a message list or a request body.
 
-    The error lists codes, places and the provider's words, never what was said. ``dialect`` is
-    detected if it is unambiguous; ``model`` sharpens the rules that depend on it.
+    The error lists codes, places and the provider's words, never message content. ``dialect`` is
+    detected if it is unambiguous; ``model`` adjusts the rules that depend on it.
     """
     name = dialect or detect(messages)
     errors = [found for found in check(messages, name, model=model) if found.severity == ERROR]
@@ -71,11 +71,11 @@ def _describe_findings(findings: Sequence[Finding]) -> str:
 
 @dataclass(eq=False)
 class Received:
-    """One request that came to the provider, and what became of it.
+    """One request that reached the provider, and how it was answered.
 
-    ``status`` is 0 where a fault dropped the connection. ``body`` is the parsed body, empty
-    if it was no JSON object. ``ended`` is how the answer ended: ``whole``, ``cut`` by a fault,
-    ``gone`` because the client went away; "" as long as it goes on.
+    ``status`` is 0 if a fault dropped the connection. ``body`` is the parsed body, empty if it was
+    not a JSON object. ``ended`` says how the answer ended: ``whole``, ``cut`` by a fault, or
+    ``gone`` because the client went away. It is "" while the answer still goes on.
     """
 
     number: int
@@ -91,14 +91,14 @@ class Received:
     _over: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def wait(self, timeout: float = _PATIENCE) -> str:
-        """Wait until the answer has ended, and return how; raise TimeoutError."""
+        """Wait until the answer has ended and return how; raise TimeoutError if it does not end."""
         if not self._over.wait(timeout):
-            raise TimeoutError(f"the answer to request {self.number} still goes on")
+            raise TimeoutError(f"the answer to request {self.number} is still being sent")
         return self.ended
 
 
 class Provider:
-    """A strict provider that runs: where it is, what came, and what it says next."""
+    """A running strict provider: its address, the requests it received, and its next replies."""
 
     def __init__(self, url: str, script: Script, faults: Faults, requests: list[Received]) -> None:
         self.url = url
@@ -107,7 +107,7 @@ class Provider:
         self._faults = faults
 
     def __repr__(self) -> str:
-        """Show where it is and how many requests came, never what they said."""
+        """Show the address and the number of requests, never their content."""
         return f"Provider({self.url!r}, requests={len(self.requests)})"
 
     @property
@@ -132,7 +132,7 @@ class Provider:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that bring the vendors' clients here, with keys that nobody checks."""
+        """The variables that direct the vendors' clients here, with keys that nobody checks."""
         return environment(self.url)
 
     @property
@@ -141,17 +141,17 @@ class Provider:
         return [request for request in self.requests if not request.accepted]
 
     def reply(self, *replies: Said) -> None:
-        """Say these next, behind the replies that are still to come."""
+        """Queue these replies after the ones that are still to come."""
         self._new_script.add(*map(reply_of, replies))
 
     def fault(self, words: str) -> None:
-        """Let this go wrong from now on, instead of what went wrong before; "" for nothing."""
+        """Apply these faults from now on, in place of the earlier ones; "" for none."""
         self._faults.replace(faults_in(words))
 
     def assert_accepted(self) -> None:
-        """Raise AssertionError if a request was refused, or if none came."""
+        """Raise AssertionError if a request was refused, or if none arrived."""
         if not self.requests:
-            raise AssertionError("no request came to the provider: does the agent use its address?")
+            raise AssertionError("no request reached the provider: does the agent use its address?")
         lines = [
             f"request {request.number} to {request.path} was refused:\n"
             f"{_describe_findings(request.findings)}"
@@ -168,11 +168,11 @@ def provider(
     profiles: Sequence[str] = (),
     port: int = 0,
 ) -> Iterator[Provider]:
-    """Run a strict provider in this process for as long as the block lasts.
+    """Run a strict provider in this process for the duration of the block.
 
-    It gives the replies in order, then ``ok``; a function instead makes up a reply from each
-    request. ``fault`` is what goes wrong with answers, ``profiles`` are the rules to judge by, as
-    in ``openai-chat:mistral``, and a ``port`` of 0 takes a free one.
+    It gives the replies in order, then ``ok``. A function in place of the replies makes each reply
+    from its request. ``fault`` says what goes wrong with answers. ``profiles`` names the rules to
+    judge by, as in ``openai-chat:mistral``. A ``port`` of 0 takes a free one.
     """
     with needing_aiohttp("the provider", "provider"):
         from lockstitch.provider import server  # noqa: PLC0415 - an extra

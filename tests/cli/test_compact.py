@@ -71,7 +71,7 @@ def test_only_says_what_it_would_do(here: Run, tmp_path: Path, more: tuple[str, 
     before = path.read_bytes()
     done = here("compact", path, "--budget", BUDGET, *more)
     assert done.returncode == (0 if more else 1)
-    assert b"7 turns summed up by a digest" in done.stderr
+    assert b"7 turns summarized in a digest" in done.stderr
     assert b"tokens" in done.stderr
     assert CONTENT.encode() not in done.stdout + done.stderr
     assert path.read_bytes() == before
@@ -82,7 +82,7 @@ def test_a_dry_run_asks_no_model(here: Run, tmp_path: Path) -> None:
     path, proof = made(tmp_path, "claude"), tmp_path / "asked"
     command = script(f"open({str(proof)!r}, 'w').close()")
     done = here("compact", path, "--budget", BUDGET, "--diff", "--model-command", command)
-    assert b"summed up by the command" in done.stderr
+    assert b"summarized by the command" in done.stderr
     assert not proof.exists()
 
 
@@ -257,7 +257,7 @@ class TestOwnStores:
     def test_a_command_without_time_is_not_asked(self, here: Run, store: str) -> None:
         words = (store, "--budget", BUDGET, "--yes", "--deadline", "0.000001")
         done = here("compact", *words, "--model-command", SUMS_UP)
-        assert (done.returncode, b"was not asked: there was no time" in done.stderr) == (0, True)
+        assert (done.returncode, b"was not run: there was no time" in done.stderr) == (0, True)
 
     def test_a_copy_is_a_fork(self, here: Run, store: str, tmp_path: Path) -> None:
         done = here("compact", store, "--budget", BUDGET, "-o", tmp_path / "copy")

@@ -66,7 +66,7 @@ def test_never_over_the_session_itself(here: Run, session: Path, command: str) -
         for words in ((), ("--force",)):
             done = here(*COMMANDS[command], session, "-o", name, *words)
             assert done.returncode == 2, (how, done.stderr)
-            assert b"is what is read" in done.stderr, how
+            assert b"is the file that is being read" in done.stderr, how
             assert b"with the backup" not in done.stderr
             assert session.read_bytes() == before, how
     more = {"link.jsonl", "hard.jsonl"}
@@ -114,7 +114,7 @@ def test_a_database_is_not_overwritten_by_its_export(here: Run, tmp_path: Path) 
         state = rows(path)
         for name in (path, f"{path}-wal"):
             done = here("export", path, "-o", name, "--force")
-            assert (done.returncode, b"is what is read" in done.stderr) == (2, True)
+            assert (done.returncode, b"is the file that is being read" in done.stderr) == (2, True)
     assert rows(path) == state
 
 
@@ -127,7 +127,9 @@ def test_a_store_is_not_overwritten_by_its_export(here: Run, tmp_path: Path, sch
     before = {path: path.read_bytes() for path in files}
     for path in files:
         done = here("export", f"{scheme}:///{place}", "--session", "one", "-o", path, "--force")
-        assert (done.returncode, b"is what is read" in done.stderr) == (2, True), path
+        assert (done.returncode, b"is the file that is being read" in done.stderr) == (2, True), (
+            path
+        )
     assert {path: path.read_bytes() for path in files} == before
 
 

@@ -85,6 +85,14 @@ def test_a_page_of_scripts_and_escapes_does_nothing() -> None:
     assert read(page).text.count("<script>alert(1)</script>") >= 7
 
 
+@pytest.mark.parametrize("kind", ["markdown", "html"])
+def test_an_empty_message_is_not_taken_for_a_thought(kind: str) -> None:
+    messages = [{"type": "human", "content": "Go."}, {"type": "human", "content": ""}]
+    document = write_document(kind, "T", "", messages, "langchain").decode()
+    assert "Go." in document
+    assert "Thought" not in document
+
+
 def test_what_the_provider_ran_stands_under_no_call_of_ours() -> None:
     served = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}}
     outcome = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": "four"}
@@ -128,6 +136,15 @@ def test_a_session_is_exported_with_its_title(tmp_path: Path, kind: str) -> None
     assert "No result was recorded" in page
     assert command("export", path, "--to", kind).stdout.decode() == page
     assert command("export", path, "--to", kind, "--raw").returncode == 2
+
+
+def test_ids_of_any_kind_keep_no_title_away(tmp_path: Path) -> None:
+    odd = claude.line(9, 1, "user", "Go on.").replace(f'"{claude.uuid(9)}"', '["x"]')
+    title = '{"type":"summary","summary":"The build","leafUuid":{}}'
+    path = tmp_path / "session.jsonl"
+    path.write_text(f"{title}\n{odd}\n{claude.healthy()}", encoding="utf-8")
+    done = command("export", path, "--to", "markdown")
+    assert done.stdout.startswith(b"# The build"), done.stderr
 
 
 def test_without_secrets(tmp_path: Path) -> None:

@@ -86,12 +86,12 @@ def test_output_onto_the_input_is_refused(lockstitch: Any, saved: Any, broken: A
     for words in ((), ("--force",)):
         done = lockstitch("heal", path, "-o", path, *words)
         assert (done.returncode, done.stdout) == (2, b"")
-        assert b"is what is read" in done.stderr
+        assert b"is the file that is being read" in done.stderr
     # As a shell gives it: the file is on stdin.
     with path.open("rb") as file:
         command = [sys.executable, "-m", "lockstitch", "heal", "-", "-o", str(path), "--force"]
         ran = subprocess.run(command, stdin=file, capture_output=True, check=False)
-    assert (ran.returncode, b"is what is read" in ran.stderr) == (2, True)
+    assert (ran.returncode, b"is the file that is being read" in ran.stderr) == (2, True)
     assert path.read_bytes() == before
 
 

@@ -154,4 +154,15 @@ def test_what_cannot_come_in(here: Run, tmp_path: Path) -> None:
     path.write_text(json.dumps([{"role": "user", "content": "Hello"}]))
     done = here("import", path, tmp_path / "nowhere", "-d", "anthropic")
     assert done.returncode == 2
-    assert b"is not a store" in done.stderr
+    assert b"not a store; write its address" in done.stderr
+
+
+@pytest.mark.parametrize("held", ['[{"role": "user", "content": "Hello"}]', "[7]", '"text"'])
+@pytest.mark.parametrize("store", ["sqlite:///{}/new.db", "jsonl:///{}/new"])
+def test_a_list_that_is_refused_leaves_no_store(
+    here: Run, tmp_path: Path, held: str, store: str
+) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(held)
+    assert here("import", path, store.format(tmp_path)).returncode == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["list.json"]

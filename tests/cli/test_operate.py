@@ -96,7 +96,7 @@ def test_vacuum_leaves_nothing_of_what_was_said(here: Run, url: str, tmp_path: P
     assert here("delete", url, "--session", "ticket-9", "-y").returncode == 0
     done = here("vacuum", url)
     assert done.returncode == 0
-    assert b"back" in done.stderr
+    assert b"free" in done.stderr.lower()
     assert isinstance(answer(here("vacuum", url, "--json"))["freed"], int)
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or b"CONFIDENTIAL" not in path.read_bytes()
@@ -106,7 +106,7 @@ def test_retain_shows_asks_and_removes(here: Run, url: str) -> None:
     assert b"--older-than AGE" in here("retain", url).stderr
     assert b"such as 90d" in here("retain", url, "--older-than", "soon").stderr
     done = here("retain", url, "--older-than", "90d")
-    assert (done.returncode, done.stderr) == (0, b"No session has to go.\n")
+    assert (done.returncode, done.stderr) == (0, b"No session needs to be deleted.\n")
     done = here("retain", url, "--keep", "0", "--dry-run")
     assert done.returncode == 0
     assert b"ticket-1 (About ticket-1): 4 records" in done.stderr
@@ -205,7 +205,7 @@ def test_migrate_copies_a_store_again_and_again(here: Run, url: str, tmp_path: P
 def test_migrate_wants_two_stores(here: Run, url: str, tmp_path: Path) -> None:
     assert here("migrate", url).returncode == 2
     assert b"is not a store" in here("migrate", url, tmp_path / "nowhere.db").stderr
-    assert b"name it with --session" in here("migrate", url, url, "--as", "x").stderr
+    assert b"name that session with --session" in here("migrate", url, url, "--as", "x").stderr
     assert here("migrate", url, "memory:").returncode == 2
     assert here("migrate", f"sqlite:///{tmp_path}/none.db", url).returncode == 2
 

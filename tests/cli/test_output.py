@@ -100,7 +100,10 @@ def test_select_and_ignore(
         (["--select", "LS19"], "--select: no code begins with 'LS19'."),
         (["--ignore", "orphan-cal"], "Did you mean orphan-call?"),
         (["--select", ","], "--select needs codes"),
-        (["--json", "--output-format", "junit"], "--json and --output-format junit exclude"),
+        (
+            ["--json", "--output-format", "junit"],
+            "--json and --output-format junit cannot be combined",
+        ),
         (["--statistics", "--output-format", "github"], "--statistics and --output-format github"),
     ],
 )
@@ -180,7 +183,7 @@ def test_an_id_that_may_mean_several_names_them(lockstitch: Any, tmp_path: Path)
         (folder / f"{name}.jsonl").write_text('{"type":"user","sessionId":"x"}\n')
     said = lockstitch("show", "4ee0", env={**os.environ, "HOME": str(tmp_path)}).stderr.decode()
     listed = ", ".join([*ids[:5], "and 2 more"])
-    assert f"is the beginning of 7 sessions, {listed}: give more of it" in said
+    assert f"is the beginning of 7 session ids, {listed}: type more of it" in said
 
 
 def test_the_pre_commit_hook(saved: Any, broken: Any, clean: Any, tmp_path: Path) -> None:

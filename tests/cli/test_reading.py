@@ -100,7 +100,7 @@ def test_a_limit_that_is_no_number_is_said(
     saved: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("LOCKSTITCH_MAX_BYTES", given)
-    with pytest.raises(UsageError, match="LOCKSTITCH_MAX_BYTES is the most bytes"):
+    with pytest.raises(UsageError, match="LOCKSTITCH_MAX_BYTES must be a whole number"):
         read_document(str(saved([MESSAGE])))
 
 

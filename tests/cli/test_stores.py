@@ -94,7 +94,9 @@ def test_damage_is_found_and_named(here: Any, store: str) -> None:
     assert line.startswith(f"{addresses.public(store)}:ticket-42:7: error LS611 ")
     assert done.returncode == 1
     assert b"Found 1 error (1 fixable)." in done.stderr
-    assert b"16 records are what was written, 10 of them after the damage, 1 lost" in done.stderr
+    assert (
+        b"16 records are as they were written, 10 of them after the damage, 1 lost" in done.stderr
+    )
     small, ticket = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert (small["status"], ticket["status"]) == ("ok", "broken")
     [finding] = ticket["findings"]
@@ -146,6 +148,30 @@ def test_a_request_that_another_dialect_would_get(here: Any, store: str) -> None
 # targets
 
 
+@every
+def test_nothing_to_take_back(here: Callable[..., Any], store: str) -> None:
+    done = here("undo", store, "--session", "ticket-42", "--yes")
+    assert done.returncode == 2
+    assert b"session ticket-42: no repair is known that could be taken back" in done.stderr
+    assert b"name one with --session" in here("undo", store, "--yes").stderr
+    assert here("undo", store, "--list").returncode == 0
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_store_in_a_folder_whose_name_is_not_utf8(
+    tmp_path: Path, here: Callable[..., Any], kind: str
+) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9") / {"sqlite": "agent.db", "jsonl": "lines"}[kind]
+    path.parent.mkdir()
+    write(f"{kind}:///{path}", "ticket-42", *TICKET)
+    for words in READING:
+        for target in (path, f"{kind}:///{path}"):
+            done = here(words[0], target, *words[1:])
+            assert (done.returncode, done.stderr) == (0, b"") or words[0] == "check"
+            assert b"internal error" not in done.stderr
+
+
 @in_files
 def test_a_path_is_known_for_what_it_is(here: Any, store: str, tmp_path: Path) -> None:
     path = own_stores.path_of(store)
@@ -191,7 +217,7 @@ def test_the_database_of_another_program_is_not_ours(here: Any, tmp_path: Path) 
     for target in (tmp_path / "other.db", f"sqlite:///{tmp_path / 'other.db'}"):
         done = here("check", target)
         assert done.returncode == 2
-        assert b"no program that is known" in done.stderr or b"JSON" in done.stderr
+        assert b"not one of a known program" in done.stderr or b"JSON" in done.stderr
     forced = here("check", tmp_path / "other.db", "--format", "lockstitch")
     assert b"is not a Lockstitch store" in forced.stderr
 
@@ -267,6 +293,7 @@ def test_a_damaged_session_is_repaired_and_taken_back(here: Any, store: str) -> 
     assert b"--yes applies this plan" in shown.stderr
     done = here("repair", "--yes", store)
     assert done.returncode == 0
+    assert b"1 lost" in done.stderr
     assert b"the damaged one is kept as ticket-42.damaged-1" in done.stderr
     checked = json.loads(here("check", store, "--json").stdout)["sessions"]
     assert {one["session"]: one["status"] for one in checked} == {
@@ -321,6 +348,15 @@ def test_no_password_is_shown(here: Any) -> None:
         assert done.returncode == 2
         assert b"secret" not in done.stdout + done.stderr
         assert b"127.0.0.1" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("words", [["check"], ["search", "x"], ["repair", "--yes"], ["show"]])
+def test_a_server_that_is_not_there_is_named_once(here: Any, words: list[str]) -> None:
+    url = "postgresql://ada@127.0.0.1:1/x"
+    done = here(*words, url)
+    assert done.returncode == 2
+    assert b"no connection" in done.stderr
+    assert done.stderr.count(url.encode()) == 1
 
 
 # nothing is changed, nobody is waited for

@@ -147,11 +147,15 @@ def test_the_time_for_each_question_and_how_far_it_is(
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no such option": ({"budget": 10**6, "deadlin": 5}, TypeError, "deadlin"),
     "nor without a budget": ({"deadlin": 5}, TypeError, "deadlin"),
-    "a deadline": ({"budget": 10**6, "deadline": -1}, UsageError, "deadline is a number"),
-    "a timeout": ({"budget": 10**6, "call_timeout": "5"}, UsageError, "call_timeout is a number"),
-    "a budget": ({"budget": 0}, UsageError, "1 token or more"),
-    "bytes": ({"budget": 10**6, "most_bytes": 0}, UsageError, "1 byte or more"),
-    "bytes alone": ({"most_bytes": 10**6}, UsageError, "give a budget= of tokens, too"),
+    "a deadline": ({"budget": 10**6, "deadline": -1}, UsageError, "deadline must be a number"),
+    "a timeout": (
+        {"budget": 10**6, "call_timeout": "5"},
+        UsageError,
+        "call_timeout must be a number",
+    ),
+    "a budget": ({"budget": 0}, UsageError, "at least 1 token"),
+    "bytes": ({"budget": 10**6, "most_bytes": 0}, UsageError, "at least 1 token and 1 byte"),
+    "bytes alone": ({"most_bytes": 10**6}, UsageError, "pass a budget= of tokens, too"),
 }
 
 

@@ -47,7 +47,7 @@ def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError(1, "Operation not permitted")
 
     if request.param != "exchange":
-        monkeypatch.setattr(os_files, "_exchanged", lambda *_: False)
+        monkeypatch.setattr(os_files, "_exchange_names", lambda *_: False)
     if request.param == "rename":
         monkeypatch.setattr(os, "link", refuse)
     return str(request.param)

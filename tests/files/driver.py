@@ -42,7 +42,7 @@ def _refuse(*_: object, **__: object) -> None:
 def swap_by(way: str) -> None:
     """Leave only one of the ways to swap two files."""
     if way != "exchange":
-        os_files._exchanged = lambda *_: False  # noqa: SLF001
+        os_files._exchange_names = lambda *_: False  # noqa: SLF001
     if way == "rename":
         os.link = _refuse
 

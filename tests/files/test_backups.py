@@ -90,7 +90,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
 ) -> None:
     """A power loss cannot be played here, but its defence is the order of these calls."""
     steps: list[str] = []
-    sync, exchange, rename = os.fsync, os_files._exchanged, os.replace  # noqa: SLF001
+    sync, exchange, rename = os.fsync, os_files._exchange_names, os.replace  # noqa: SLF001
 
     def synced(handle: int) -> None:
         steps.append(f"sync {kind(Path(f'/proc/self/fd/{handle}').readlink())}")
@@ -108,7 +108,7 @@ def test_everything_is_durable_before_the_next_step_relies_on_it(
         rename(one, other, **where)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os_files, "_exchanged", exchanged)
+    monkeypatch.setattr(os_files, "_exchange_names", exchanged)
     monkeypatch.setattr(os, "replace", renamed)
     before = replace.snapshot(session)
     append(session, MORE)
@@ -292,7 +292,7 @@ def test_an_undo_can_be_undone_and_done_again(session: Path) -> None:
 def test_a_file_that_went_on_is_not_undone(session: Path) -> None:
     repair(session)
     append(session, MORE)
-    with pytest.raises(Conflict, match="no longer what the repair left"):
+    with pytest.raises(Conflict, match="has changed since the repair"):
         undo_backup(session)
     with pytest.raises(Conflict):
         find_undoable(session)
@@ -376,7 +376,7 @@ def test_a_repair_cut_short_after_the_file_was_replaced_is_undone_by_force(sessi
     before = replace.snapshot(session)
     backup = keep_original(before, "run")
     replace.replace(before, NEW)
-    with pytest.raises(Conflict, match="cut short"):
+    with pytest.raises(Conflict, match="was interrupted"):
         undo_backup(session)
     done = undo_backup(session, force=True)
     assert (session.read_bytes(), done.restored.stem) == (LINES, backup.stem)

@@ -102,7 +102,7 @@ def test_where_there_is_no_way_back_the_error_says_what_is_in_place(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(os_files, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(os_files, "_exchange_names", lambda *_: False)
     monkeypatch.setattr(os, "link", refuse)
     around_swap(lambda: rewrite(session))
     with pytest.raises(Conflict, match="the new content is in place"):

@@ -197,7 +197,7 @@ POINTS = [
     (os, "mkdir"),
     (os, "replace"),
     (os, "fchmod"),
-    (os_files, "_exchanged"),
+    (os_files, "_exchange_names"),
 ]
 
 

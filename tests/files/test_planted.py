@@ -152,7 +152,7 @@ def test_root_keeps_its_own_file_out_of_the_folder_of_another(of_mallory: Path) 
     with pytest.raises(UsageError, match="belongs to another user"):
         repair(of_mallory)
     for force in (False, True):
-        with pytest.raises(UsageError, match="is not believed"):
+        with pytest.raises(UsageError, match="are not trusted"):
             backup.undo_backup(of_mallory, force=force)
     assert of_mallory.read_bytes() == LINES
     assert contents(of_mallory.parent / FOLDER) == before
@@ -316,6 +316,6 @@ def test_a_file_that_came_back_meanwhile_is_not_replaced(
         real(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(replace, "write_file_in", late)
-    with pytest.raises(LockstitchError, match="come back meanwhile"):
+    with pytest.raises(LockstitchError, match="been created again meanwhile"):
         backup.undo_backup(session, force=True)
     assert victim.read_bytes() == SECRET

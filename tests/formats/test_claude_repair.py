@@ -16,7 +16,7 @@ from tests.together import Together
 from . import claude_oracle as oracle
 from .campaign import Home, Ran, named_lines, quarantined, session_of
 from .claude_cases import BROKEN, CASES, HEALTHY, NOTED
-from .claude_files import LAYOUTS, MARK, Book, Case, joined, opened
+from .claude_files import LAYOUTS, MARK, Book, Case, counted_uuid, joined, opened
 
 each = Together()
 
@@ -353,6 +353,78 @@ def test_lines_in_reverse_keep_the_order_of_their_parents(tmp_path: Path, layout
     assert home.run("check", path).status == 0
 
 
+def test_an_older_line_that_comes_last_gets_a_time_and_no_other_does(tmp_path: Path) -> None:
+    book = opened(Book("older_last", "linear"))
+    book.ask("Run both.")
+    turn = book.say("I run both.", "the build", "the tests")
+    orphan = book.result("toolu_01nobodycalledthis00000", book.words("late output"), None)
+    book.wait(60)
+    answers = [book.answer(call, "done") for call in turn.calls]
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    assert home.here("repair", "--yes", path).status == 0
+    before, times = (
+        {r["uuid"]: r["timestamp"] for r in map(json.loads, lines) if "uuid" in r}
+        for lines in (book.lines(), path.read_bytes().splitlines())
+    )
+    late = times.pop(orphan["uuid"])
+    assert before.pop(orphan["uuid"]) < answers[-1]["timestamp"] < late
+    assert times == before
+
+
+def test_a_line_that_is_made_anew_keeps_what_was_put_behind_it(tmp_path: Path) -> None:
+    """A neutral result of the first round makes way for a real one in the next."""
+    book = opened(Book("made_anew", "tree"))
+    book.ask("Read it.")
+    turn = book.say(None, "the file", thinking="I look.")
+    book.answer(turn.calls[0], "the first")
+    end = book.say("I read it.").records[-1]
+    # the same message once more, beside it
+    names = {record["uuid"]: counted_uuid("again", record["uuid"]) for record in turn.records}
+    for record in turn.records:
+        parent = names.get(record["parentUuid"], record["parentUuid"])
+        book.add({**record, "uuid": names[record["uuid"]], "parentUuid": parent})
+    book.tip = [*names.values()][-1]
+    book.result(turn.calls[0].id, book.words("the second"), book.tip)
+    book.note("last-prompt", lastPrompt="Read it.", leafUuid=end["uuid"])
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    assert home.here("repair", "--yes", path).status == 0
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    by_uuid = {line["uuid"]: line for line in lines if "uuid" in line}
+    walk, at = [], by_uuid.get(end["uuid"])
+    while at is not None:
+        walk.append(at)
+        at = by_uuid.get(at["parentUuid"])
+    calls, results = (
+        [block[key] for line in walk[::-1] for block in _blocks(line) if key in block]
+        for key in ("id", "tool_use_id")
+    )
+    assert results == calls
+    assert len(calls) == len(set(calls)) == 3
+
+
+def test_what_cannot_be_put_back_yet_is_not_said_to_be(tmp_path: Path) -> None:
+    """A reply behind a second copy of a call has its place once that copy has an id of its own."""
+    book = opened(Book("copied_call", "tree"))
+    book.ask("Read it.")
+    turn = book.say("I look.", "the file")
+    book.answer(turn.calls[0], "the first")
+    end = book.say("I read it.").records[-1]
+    caller = turn.calls[0].record
+    copy = book.add({**caller, "uuid": counted_uuid("again", caller["uuid"])})
+    book.tip = copy["uuid"]
+    book.result(turn.calls[0].id, book.words("the second"), copy["uuid"])
+    book.say("I read it again.")
+    book.note("last-prompt", lastPrompt="Read it.", leafUuid=end["uuid"])
+    home = Home(tmp_path)
+    path = put(home, book.case())
+    ran = home.here("repair", "--yes", "--json", path)
+    edits = [json.dumps(edit) for edit in session_of(ran, path)["edits"]]
+    assert len(edits) == len(set(edits))
+    assert home.here("check", path).status == 0
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"\0\0\0", b"not a session", b"{}\n"], ids=repr)
 @pytest.mark.parametrize("command", ["check", "repair"])
 def test_what_is_no_session_is_refused_and_left_alone(
@@ -363,6 +435,11 @@ def test_what_is_no_session_is_refused_and_left_alone(
     ran = home.run(command, *(["--yes"] if command == "repair" else []), path)
     assert (ran.status, ran.changed) == (2, ())
     assert "Traceback" not in ran.err
+
+
+def _blocks(line: dict[str, Any]) -> list[dict[str, Any]]:
+    content = line["message"]["content"] if "message" in line else []
+    return content if isinstance(content, list) else []
 
 
 def _is_object(line: bytes) -> bool:

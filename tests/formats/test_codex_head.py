@@ -92,7 +92,7 @@ def test_without_an_id_there_is_no_new_head() -> None:
     data = joined(*rollout(*TURN)[1:])
     done = mend(FORM, data, name="session.jsonl")
     assert (done.codes, done.remaining, done.data) == (["LS610"], ["LS610"], data)
-    assert any("tell the id" in message for message in done.messages)
+    assert any("contain the id" in message for message in done.messages)
 
 
 def test_codex_reads_nothing_before_the_head() -> None:

@@ -308,3 +308,20 @@ def test_rolling_back_goes_to_the_last_whole_turn() -> None:
     done = mend(FORM, joined(*lines), strategy="rollback")
     assert done.values == lines[:4]
     assert "More." in done.quarantine
+
+
+def test_a_later_repair_makes_messages_of_its_own() -> None:
+    """A message of the same id would take the place of the one that an earlier repair made."""
+
+    def broken(number: int) -> Json:
+        held = call(f"c{number}", response(f"c{number}"), response("gone", f"output {number}"))
+        return say(f"g{number}", "I do.", held)
+
+    first = mend(FORM, joined(HEAD, ask("u1", "Go."), broken(1), say("g2", "Done.")))
+    more = joined(ask("u2", "Again."), broken(3), say("g4", "Done."))
+    again = mend(FORM, first.data + more)
+    assert again.remaining == []
+    names = [value["id"] for value in again.values[1:]]
+    assert len(names) == len(set(names)) == 8
+    said = str(contents(again.data))
+    assert said.index("output 1") < said.index("Again.") < said.index("output 3")

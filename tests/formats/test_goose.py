@@ -304,3 +304,22 @@ def test_an_open_request_in_a_file(book: GooseBook) -> None:
 def test_tables_of_goose_are_known() -> None:
     assert FORM.claims("sessions.db", ["messages", "schema_version", "sessions"])
     assert not FORM.claims("x.db", ["messages", "sessions"])
+
+
+def test_a_later_repair_makes_messages_of_its_own(book: GooseBook, tmp_path: Path) -> None:
+    book.message("user", book.text("Run it."))
+    book.message("assistant", book.request("build"))
+    book.message("user", book.text("Are you there?"))
+    told = Told(book, tmp_path)
+    told.mended()
+    call = json.dumps([book.request("more")])
+    told.execute(
+        "insert into messages (message_id, session_id, role, content_json, created_timestamp,"
+        " metadata_json) select 'msg_more', session_id, role, ?, created_timestamp + 9,"
+        " metadata_json from messages where id = 2",
+        call,
+    )
+    told.mended()
+    values = [record.value for record in told.transcript().records]
+    names = [value["message_id"] for value in values if "message_id" in value]
+    assert len(names) == len(set(names)) == 6

@@ -100,7 +100,7 @@ def test_the_command_says_so(
 ) -> None:
     from lockstitch import cli
 
-    monkeypatch.setitem(interface._made, "list", Greedy(0))  # noqa: SLF001 - a rule gone wrong
+    monkeypatch.setitem(interface._loaded, "list", Greedy(0))  # noqa: SLF001 - a rule gone wrong
     path = tmp_path / "x.jsonl"
     data = joined(*WORDS)
     path.write_bytes(data)

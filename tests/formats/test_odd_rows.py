@@ -106,7 +106,7 @@ def test_an_id_that_is_no_text(base: Path, name: str, own: str) -> None:
     copied(base, name, own)
     odd, right = sorted(reports(base), key=lambda one: one.error is None)
     assert odd.error is not None
-    assert "its id is no text" in odd.error
+    assert "its id is not text" in odd.error
     assert right.error is None
     assert right.findings
 

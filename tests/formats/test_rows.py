@@ -195,7 +195,7 @@ def test_damaged_pages_are_said_to_be_damaged(base: Path) -> None:
 def test_other_tables_are_said_to_be_other_ones(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db")) as live:
         live.execute("create table agent_sessions (something integer)")
-    with pytest.raises(Unreadable, match="other tables or columns"):
+    with pytest.raises(Unreadable, match="not the known ones"):
         rows.list_sessions(tmp_path / "a.db", FORM)
 
 
@@ -257,7 +257,7 @@ def test_a_session_that_went_on_is_not_written(base: Path, wrong: str) -> None:
         else:
             live.execute("delete from agent_messages where id = 8")
     state = every_row(base)
-    with pytest.raises(Conflict, match="went on meanwhile; nothing was written"):
+    with pytest.raises(Conflict, match="was continued meanwhile; nothing was written"):
         rows.save_rows(base, FORM, before, changed(before, 1, "new"), nothing)
     assert every_row(base) == state
 
@@ -359,7 +359,7 @@ def test_undo_of_what_is_no_longer_there_is_refused(base: Path) -> None:
     with closing(sqlite3.connect(base)) as live, live:
         live.execute("update agent_messages set message_data = '{}' where id = 1")
     state = every_row(base)
-    with pytest.raises(Conflict, match="no longer what the repair left"):
+    with pytest.raises(Conflict, match="has changed since the repair"):
         row_undo.take_back(base, images)
     assert every_row(base) == state
 

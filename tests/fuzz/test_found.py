@@ -387,6 +387,23 @@ FOUND: dict[str, tuple[str, str, bytes, tuple[str, ...]]] = {
         ),
         (),
     ),
+    "copies of calls whose ids are lists": (
+        "list",
+        "it.json",
+        lines(
+            [
+                {"type": "human", "content": "Go."},
+                {
+                    "type": "ai",
+                    "content": "",
+                    "tool_calls": [{"name": "bash", "args": 1, "id": "call_1"}],
+                    "additional_kwargs": {"tool_calls": [{"id": [], "type": "function"}]},
+                },
+                {"type": "tool", "content": "a.py", "tool_call_id": "call_1"},
+            ]
+        ),
+        (),
+    ),
     "an export with another one behind it": (
         "opencode-export",
         "it.json",

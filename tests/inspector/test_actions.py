@@ -105,7 +105,7 @@ def test_the_actions_of_a_store(tmp_path: Path) -> None:
     url = scenes.store(tmp_path / "agent.db", sessions=2)
     subject = next(one for one, _ in actions.scan(url) if one.session == "ticket-41")
     before = len(actions.read_session(subject).timeline.rows)
-    assert do(subject, "rewind", to=6)[0].startswith("The session goes on from record 6")
+    assert do(subject, "rewind", to=6)[0].startswith("The session continues from record 6")
     assert actions.read_session(subject).timeline.asides[0]["turns"] == 1
     assert "unrewind" in actions.read_session(subject).actions
     do(subject, "unrewind")
@@ -116,7 +116,7 @@ def test_the_actions_of_a_store(tmp_path: Path) -> None:
     assert "already" in actions.plan_action(subject, "fork", {"name": "copy"}).preview.refusal
     assert actions.plan_action(subject, "fork", {"name": " "}).preview.refusal
     long = next(one for one, _ in actions.scan(url) if one.session == "ticket-43")
-    assert do(long, "uncompact") == ["All of the conversation is sent again."]
+    assert do(long, "uncompact") == ["The whole conversation is sent again."]
     assert actions.read_session(long).timeline.asides == []
     assert do(long, "compact", budget=1500)[0].startswith("Compacted")
     assert actions.read_session(long).timeline.asides[0]["kind"] == "compacted"

@@ -40,7 +40,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
-    assert err == "The address lets one browser in, once. Ctrl-C ends it.\nEnded.\n"
+    assert err == "The address lets one browser in, once. Ctrl-C stops it.\nEnded.\n"
 
 
 def test_the_browser_is_opened_without_telling_others_the_token(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ def test_an_odd_body_is_refused_and_not_repeated(caller: Caller) -> None:
             assert said["error"].startswith("the body of a request must be")
     for action in ("explode", "", "rewind"):
         status, said, _ = caller.ask("POST", f"/api/session/{name}/plan", {"action": action})
-        assert (status, "not known" in said["error"]) == (422, True)
+        assert (status, "not available" in said["error"]) == (422, True)
     assert caller.ask("GET", f"/api/session/{name}/rows?from=-1&version=1")[0] in (400, 410)
     assert caller.ask("POST", f"/api/session/{name}/plan", b"x" * (2 << 20))[0] == 413
 

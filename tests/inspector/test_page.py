@@ -229,7 +229,7 @@ def test_a_store_its_leases_and_what_can_be_done(tmp_path: Path, tab: Open) -> N
     page.wait_for_selector(".row.aside")
     page.get_by_role("button", name="Go back to here…").first.click()
     page.wait_for_selector("dialog .says")
-    assert "will go on from record 1" in at.words("dialog .says")
+    assert "will continue from record 1" in at.words("dialog .says")
     agree(at, "Go back")
     page.wait_for_selector("[data-action=unrewind]")
     page.locator("[data-action=fork]").click()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,9 +69,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "NO_COLOR": "1"}
 
 
-def ran(root: Path, environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+def ran(
+    root: Path, environ: dict[str, str], *words: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RUN, *words],
+        [*before, *RUN, *words],
         cwd=root / "work",
         env=environ,
         stdin=subprocess.DEVNULL,
@@ -108,7 +111,7 @@ def test_an_unknown_program_finds_the_proxy_in_its_environment(
 ) -> None:
     shown = 'echo "$ANTHROPIC_BASE_URL $OPENAI_BASE_URL"'
     done = ran(tmp_path, environ, "--", "sh", "-c", shown)
-    assert "not a program that is known" in done.stderr
+    assert "not a program that Lockstitch knows" in done.stderr
     one, other = done.stdout.split()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", one)
     assert other == f"{one}/v1"
@@ -263,10 +266,30 @@ def test_without_a_person_nothing_is_repaired_unless_asked(
     done = ran(tmp_path, environ, "--yes", *words)
     assert (done.returncode, done.stdout) == (4, "started -c\n")
     assert "Repaired." in done.stderr
+    assert "will be answered with a neutral result" in done.stderr  # a plan is none of the past
     (backup,) = broken.path.parent.glob(".lockstitch/*.bak")
     assert backup.read_bytes() == before
+    undo = done.stderr.partition("To undo it: lockstitch ")[2].splitlines()[0]
+    repaired = broken.path.read_bytes()
+    pasted = ["sh", "-c", f"{shlex.join(LOCKSTITCH)} {undo} --yes"]
+    again = subprocess.run(pasted, check=False, env=environ)
+    assert (again.returncode, broken.path.read_bytes()) == (0, before)
+    broken.path.write_bytes(repaired)
     done = ran(tmp_path, environ, "--yes", *words)
     assert done.stderr == "The session is healthy that Claude Code can resume here.\n"
+
+
+def test_a_disk_that_is_full_does_not_keep_the_program_from_its_session(
+    tmp_path: Path, environ: dict[str, str], broken: Chat
+) -> None:
+    before = broken.path.read_bytes()
+    words = ("--yes", "--no-proxy", "--", str(tmp_path / "claude"), "-c")
+    limited = ("sh", "-c", 'ulimit -f 1; exec "$@"', "sh")  # no file of more than 512 bytes
+    # nor of a compiled module
+    done = ran(tmp_path, {**environ, "PYTHONDONTWRITEBYTECODE": "1"}, *words, before=limited)
+    assert (done.returncode, done.stdout) == (4, "started -c\n")
+    assert f"{broken.path}: not repaired: File too large" in done.stderr
+    assert broken.path.read_bytes() == before
 
 
 def test_a_session_that_is_open_elsewhere_is_left_alone(

@@ -108,8 +108,8 @@ class TestWords:
             ("slow", "slow takes seconds"),
             ("ids=odd", "ids takes one of repeated, same, missing"),
             ("drop only=some", "only takes one of summaries"),
-            ("drop times=0", "times takes a whole number from 1 on"),
-            ("only=summaries", "names no fault, only when one shall happen"),
+            ("drop times=0", "times takes a whole number, 1 or more"),
+            ("only=summaries", "names no fault, only when one should happen"),
             ("retry-after=1", "names no fault"),
         ],
     )
@@ -262,6 +262,16 @@ class TestEveryRoute:
         with pytest.raises(RemoteDisconnected):
             send(running, path, BODIES[path])
         assert SPEECH.text in json.dumps(send(running, path, BODIES[path])[2])
+
+    @pytest.mark.parametrize("fault", ["cut=900", "cut-bytes=900000", "stall after=900"])
+    def test_a_reply_that_is_too_short_for_its_fault_is_used_up(
+        self, provider: Start, path: str, fault: str
+    ) -> None:
+        running = provider(SPEECH, Reply("second"), fault=fault)
+        data, is_whole = received(running, path, BODIES[path])
+        assert is_whole
+        assert SPEECH.text.encode() in data
+        assert b"second" in received(running, path, BODIES[path])[0]
 
 
 def test_too_many_requests_say_when_to_come_back(provider: Start) -> None:

@@ -114,7 +114,10 @@ def test_a_port_that_is_taken(upstream: Upstream) -> None:
     for more in ([], ["--workers", "2"]):
         command = [sys.executable, "-m", "lockstitch", "proxy", "--port", port, *more]
         done = subprocess.run(command, capture_output=True, check=False, timeout=PATIENCE)
-        assert (done.returncode, b"it is taken or not allowed" in done.stderr) == (2, True)
+        assert (done.returncode, b"the address is in use or not allowed" in done.stderr) == (
+            2,
+            True,
+        )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes as Linux has them")

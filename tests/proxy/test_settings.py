@@ -156,7 +156,7 @@ def test_several_upstreams(proxy: Start) -> None:
     [
         (["--host", "0.0.0.0"], "set a token first"),  # noqa: S104 - what must be refused
         (["--port", "x"], "--port takes a number"),
-        (["--upstream", "nowhere"], "an upstream is an http or https address"),
+        (["--upstream", "nowhere"], "an upstream must be an http or https address"),
         (["no-such-file.toml"], "no-such-file.toml: no such file"),
         (["--token-file", "no-such-file"], "no-such-file: no such file"),
     ],

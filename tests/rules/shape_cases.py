@@ -530,7 +530,7 @@ def odd_results() -> list[Case]:
             for step in path:
                 node = node[step]
             node[last] = [HOLLOW[name]]
-            kind = "but got a block without what it should hold instead."
+            kind = "but got a block without its content instead."
             note, other = "a text block without text", error + kind
             other = other if name == "openai-chat" else None
             cases.append(replace(case, note=note, broken=hollow, error=other))

@@ -251,6 +251,7 @@ def test_what_is_too_large_without_an_image_comes_back_with_a_warning() -> None:
     with pytest.warns(lockstitch.Unhealed, match="LS504"):
         assert lockstitch.heal(messages, "openai-responses:copilot") is messages
     assert (finding.fixable, finding.lossy) == (False, False)
+    assert "lockstitch compact" in finding.help  # no repair shortens it: this does
 
 
 def test_no_two_rules_share_a_name() -> None:

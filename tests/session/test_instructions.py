@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+import lockstitch
+from lockstitch.dialects.profiles import PROFILES
 from lockstitch.errors import UsageError
 from lockstitch.journal.projection import wanted_blobs
 from lockstitch.journal.requests import project
@@ -46,6 +49,20 @@ def test_they_stand_where_the_dialect_has_them(twin: Twin, store: Store, dialect
             await check_everywhere(session)
 
     twin.run(body)
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_two_instructions_are_valid_under_every_profile(store: Store, profile: str) -> None:
+    """A chat template takes one system message: both are in it, and neither is lost."""
+    with store.session("s") as session:
+        session.instruct("Be brief.")
+        session.instruct("Use metric units.", role="developer")
+        session.say("Go")
+        messages = session.request(profile)
+        assert lockstitch.check(list(messages), profile) == []
+        sent = f"{json.dumps(list(messages))} {session.system(profile)}"
+        assert "Be brief." in sent
+        assert "Use metric units." in sent
 
 
 def test_the_last_one_counts_and_a_rewind_takes_it_back(store: Store) -> None:

@@ -320,7 +320,7 @@ def test_sigterm_leaves_in_order_and_the_turn_open(tmp_path: Path, kind: str) ->
         assert child.wait(600) == 128 + signal.SIGTERM
     with Store(SqliteBackend(tmp_path / "agent.db")) as store:
         listed = next(iter(store.sessions()))
-        assert listed.holder == "", "the lease was given back"
+        assert listed.holder == "", "the lease was released"
         with store.session("s") as session:
             facts = [fact.event for fact in session.state.facts.values()]
             assert not any(isinstance(event, Interrupted) for event in facts)

@@ -511,7 +511,7 @@ def test_approval_of_what_does_not_wait_is_refused(twin: Twin, store: Store) -> 
             await session.approve("same")
             await session.approve(three)
             await session.run_tools({"look": twin.tool(lambda: "")})
-            with pytest.raises(UsageError, match="does not wait"):
+            with pytest.raises(UsageError, match="is not waiting"):
                 await session.deny(one)
 
     twin.run(body)

@@ -22,18 +22,24 @@ WRONG: dict[str, tuple[Callable[[Session], Any], str]] = {
     "a list of tools": (lambda s: s.run_tools([print]), "a dictionary of names"),  # type: ignore[arg-type]
     "a tool that is none": (lambda s: s.run_tools({"x": 5}), "a dictionary of names"),  # type: ignore[dict-item]
     "the output of an id": (lambda s: s.output("c1"), "output takes a call"),  # type: ignore[arg-type]
-    "a budget in words": (lambda s: s.compact(budget="x"), "a budget is 1 token"),  # type: ignore[arg-type]
-    "a budget of nothing": (lambda s: s.compact(budget=0), "a budget is 1 token"),
-    "bytes in words": (lambda s: s.compact(budget=9, most_bytes="x"), "1 byte or more"),  # type: ignore[arg-type]
-    "a request's budget": (lambda s: s.request("anthropic", budget="x"), "a budget is"),  # type: ignore[arg-type]
-    "a model that is none": (lambda s: s.compact(5, budget=9), "summarize is a function"),  # type: ignore[arg-type]
-    "a budget of yes": (lambda s: s.compact(budget=True), "a budget is 1 token"),
-    "no deadline": (lambda s: s.compact(budget=9, deadline=None), "deadline is a number"),  # type: ignore[arg-type]
-    "no number": (lambda s: s.compact(budget=9, deadline=math.nan), "deadline is a number"),
-    "a late call": (lambda s: s.compact(budget=9, call_timeout=-1), "call_timeout is a number"),
+    "a budget in words": (lambda s: s.compact(budget="x"), "a budget must be at least 1 token"),  # type: ignore[arg-type]
+    "a budget of nothing": (lambda s: s.compact(budget=0), "a budget must be at least 1 token"),
+    "bytes in words": (
+        lambda s: s.compact(budget=9, most_bytes="x"),
+        "at least 1 token and 1 byte",
+    ),  # type: ignore[arg-type]
+    "a request's budget": (lambda s: s.request("anthropic", budget="x"), "a budget must be"),  # type: ignore[arg-type]
+    "a model that is none": (lambda s: s.compact(5, budget=9), "summarize must be a function"),  # type: ignore[arg-type]
+    "a budget of yes": (lambda s: s.compact(budget=True), "a budget must be at least 1 token"),
+    "no deadline": (lambda s: s.compact(budget=9, deadline=None), "deadline must be a number"),  # type: ignore[arg-type]
+    "no number": (lambda s: s.compact(budget=9, deadline=math.nan), "deadline must be a number"),
+    "a late call": (
+        lambda s: s.compact(budget=9, call_timeout=-1),
+        "call_timeout must be a number",
+    ),
     "no stream": (lambda s: s.stream(None), "an iterator of events, not a NoneType"),
     "a text as a stream": (lambda s: s.stream("abc"), "an iterator of events, not a str"),
-    "a key that is none": (lambda s: s.say("Two", key=5), "a key has 1 to 128"),  # type: ignore[arg-type]
+    "a key that is none": (lambda s: s.say("Two", key=5), "a key must have 1 to 128"),  # type: ignore[arg-type]
 }
 
 
@@ -55,7 +61,7 @@ def test_names_and_times_of_a_store(store: Store) -> None:
             store.session(name)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="a session's name"):
             store.fork("s", name)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="wait is a number of seconds"):
+    with pytest.raises(UsageError, match="wait must be a number of seconds"):
         store.session("s", wait="long")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="another name"):
         store.fork("s", "s")
@@ -100,7 +106,7 @@ def test_a_whole_message_of_the_users_is_what_it_says(
 )
 def test_what_no_message_could_hold_is_refused(store: Store, dialect: str, content: Any) -> None:
     with store.session("s") as session:
-        with pytest.raises(UsageError, match="say takes a text, or content blocks"):
+        with pytest.raises(UsageError, match="say takes a string, or content blocks"):
             session.say(content, dialect=dialect)
         assert session.seq == 0
 

@@ -244,7 +244,7 @@ def test_a_file_that_gives_more_than_it_says_is_refused(
     """Played here: one that others write as fast as it is read."""
     monkeypatch.setattr(read, "_GROWTH", -10)
     (tmp_path / "x.json").write_bytes(b" " * 100)
-    with pytest.raises(Unreadable, match="more bytes than it says"):
+    with pytest.raises(Unreadable, match="more bytes than its size says"):
         read.read_file(tmp_path / "x.json")
 
 

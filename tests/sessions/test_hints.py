@@ -39,7 +39,7 @@ def test_a_session_is_not_healed_as_a_list(tmp_path: Path, words: tuple[str, ...
     path.write_text(claude.broken(), encoding="utf-8")
     done = run("heal", path, *words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "it is a session of Claude Code, not a message list" in done.stderr
+    assert "it is a Claude Code session, not a message list" in done.stderr
     assert "`lockstitch repair`" in done.stderr
 
 
@@ -94,7 +94,7 @@ def test_a_copy_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     other = homes.small(tmp_path)
     done = run("repair", path, other, "-o", tmp_path / "copy.jsonl")
     assert (done.returncode, (tmp_path / "copy.jsonl").exists()) == (2, False)
-    assert "give one target" in done.stderr
+    assert "name one target" in done.stderr
 
 
 def test_a_store_that_is_not_there_yet_is_the_one_that_is_named(tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ def test_a_store_that_is_not_there_yet_is_the_one_that_is_named(tmp_path: Path) 
         session.say("Hello.")
     done = run("migrate", tmp_path / "agent.db", tmp_path / "new.db")
     assert done.returncode == 2
-    assert "new.db: it is not there yet, or not a store" in done.stderr
+    assert "new.db: it does not exist yet, or is not a store" in done.stderr

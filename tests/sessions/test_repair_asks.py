@@ -163,7 +163,7 @@ def test_an_interrupt_says_what_was_done(folder: Path) -> None:
     assert repaired(folder) == "a"
     assert "Repaired 1 session" in said
     assert "To undo it: lockstitch undo " in said
-    assert "3 sessions left to look at." in said
+    assert "3 sessions not yet looked at." in said
     assert "interrupted. 1 session had been repaired before." in said
     assert "Traceback" not in said
 

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
 
+import lockstitch
 from tests.formats.databases import OpencodeBook
 from tests.sessions import claude, command, homes
 
@@ -125,6 +127,31 @@ def test_as_json_with_any_number_of_workers(home: Path, workers: str) -> None:
     assert found[f"{claude.SESSION}.jsonl"]["status"] == "ok"
 
 
+@pytest.mark.parametrize("words", [["show"], ["export"], ["export", "--to", "markdown"]])
+def test_what_cannot_be_read_is_named(home: Path, words: list[str]) -> None:
+    pipe = home / ".claude" / "projects" / "-home-ada-project" / "7ee0c484.jsonl"
+    os.mkfifo(pipe)
+    done = run(home, *words, "7ee0c484")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"lockstitch: {pipe}: it is a pipe")
+
+
+def test_no_more_workers_than_there_is_work(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an interpreter of its own: a mistyped number must not take the machine down."""
+    from lockstitch import cli
+    from lockstitch.cli import scan
+
+    started: list[int] = []
+
+    def start(workers: int) -> ThreadPool:
+        started.append(workers)
+        return ThreadPool(1)
+
+    monkeypatch.setattr(scan, "start_workers", start)
+    assert cli.run(["scan", str(home), "--workers", "5000"]) == 1
+    assert started == [3]
+
+
 def test_a_session_is_found_by_the_beginning_of_its_id(home: Path) -> None:
     assert run(home, "check", "4ee0c484").returncode == 0
     assert run(home, "check", "5ee0").returncode == 1
@@ -152,7 +179,19 @@ def test_a_first_line_larger_than_what_is_looked_at_first(home: Path, tmp_path: 
 def test_a_path_that_is_not_there(home: Path) -> None:
     done = run(home, "scan", home / "nowhere")
     assert done.returncode == 2
-    assert "no such file or folder" in done.stderr
+    assert done.stderr == f"lockstitch: {home / 'nowhere'}: no such file or folder\n"
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}/agent.db", "jsonl:///{}/lines"])
+def test_the_address_of_a_store(home: Path, url: str) -> None:
+    url = url.format(home)
+    with lockstitch.open(url) as store, store.session("ticket-42") as session:
+        session.say("go on")
+    done = run(home, "scan", url, "--json")
+    assert [one["session"] for one in json.loads(done.stdout)["sessions"]] == ["ticket-42"]
+    gone = run(home, "scan", f"{url}-gone")
+    assert (gone.returncode, gone.stdout) == (2, "")
+    assert "no such file or folder" in gone.stderr
 
 
 def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:

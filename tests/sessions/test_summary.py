@@ -115,6 +115,14 @@ def test_the_sessions_of_all_programs_are_listed_newest_first(tmp_path: Path) ->
     assert {one.project for one in found} == {"/home/ada/project", None}
 
 
+def test_a_copy_is_resumed_by_its_own_name(tmp_path: Path) -> None:
+    """Claude Code looks for a file of that name; what stands in the copy is the first one's id."""
+    copy = tmp_path / "99999999-e994-4f01-b1be-6cd86456e2af.jsonl"
+    copy.write_text(claude.broken(), encoding="utf-8")
+    [report] = sessions.scan([str(copy)])
+    assert sessions.summarized(report).words == ("claude", "--resume", copy.stem)
+
+
 def test_a_report_is_summarized_with_its_first_words(tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_text(claude.broken(), encoding="utf-8")

@@ -106,7 +106,7 @@ def test_each_session_of_a_database_goes_back_alone(
     assert rows(path) == state
     done = run("undo", "--yes", path, "--session", names[0])
     assert done.returncode == 2
-    assert "taken back" in done.stderr
+    assert "all undone" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_a_session_that_was_repaired_again_goes_back_step_by_step(tmp_path: Path
     mended = rows(path)
     done = run("undo", "--yes", "--run", first, path)
     assert done.returncode == 2
-    assert f"take run {second} back first" in done.stderr
+    assert f"so undo run {second} first" in done.stderr
     assert rows(path) == mended
     assert run("undo", "--yes", path).returncode == 0
     assert rows(path) == broken
     # What the first repair left is no longer there, whoever changed it.
     done = run("undo", "--yes", path)
-    assert (done.returncode, "no longer what the repair left" in done.stderr) == (2, True)
+    assert (done.returncode, "has changed since the repair" in done.stderr) == (2, True)
     assert once != state
 
 
@@ -244,6 +244,7 @@ def test_a_list_names_files_that_are_there(tmp_path: Path) -> None:
     assert len({one["session"] for one in found}) == len(found) == 2
     printed = run("undo", "--list", path).stdout
     assert all(one["backup"] in printed and one["session"] in printed for one in found)
+    assert all(f" {one['size']}  {one['backup']}" in printed for one in found)
 
 
 def test_a_backup_that_was_removed_is_said_to_be_missing(tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_a_folder_can_be_listed_and_its_undo_undone(folder: Path) -> None:
     assert run("undo", "--yes", folder).returncode == 0
     assert files(folder) == before
     done = run("undo", "--yes", folder)
-    assert (done.returncode, "all taken back" in done.stderr) == (2, True)
+    assert (done.returncode, "all undone" in done.stderr) == (2, True)
 
 
 def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
@@ -291,7 +292,7 @@ def test_what_is_left_of_a_run_goes_back(folder: Path) -> None:
     done = run("undo", "--yes", "--run", repair, folder)
     assert (done.returncode, "already" in done.stderr) == (2, True)
     done = run("undo", "--yes", "--run", "nobody", folder)
-    assert (done.returncode, "nothing of run nobody" in done.stderr) == (2, True)
+    assert (done.returncode, "nothing from run nobody" in done.stderr) == (2, True)
 
 
 def test_a_run_is_taken_back_whatever_came_later_elsewhere(folder: Path) -> None:
@@ -314,7 +315,7 @@ def test_a_file_that_was_moved_away_is_named_and_brought_back_by_force(folder: P
     assert str(folder / name) in {one["target"] for one in listed(folder)}
     done = run("undo", "--yes", folder)
     assert done.returncode == 2
-    assert f"{name}: no such file; --force brings it back" in done.stderr
+    assert f"{name}: no such file; --force restores it" in done.stderr
     assert {**files(folder), str(folder / name): mended[str(folder / name)]} == mended
     assert run("undo", "--yes", "--force", folder).returncode == 0
     assert files(folder) == before

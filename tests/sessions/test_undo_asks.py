@@ -30,11 +30,11 @@ def test_nobody_there_means_no(repaired: Path) -> None:
     before = repaired.read_bytes()
     done = run("undo", repaired)
     assert (done.returncode, repaired.read_bytes()) == (1, before)
-    assert "Nothing was changed: --yes takes it back without asking." in done.stderr
+    assert "Nothing was changed: --yes undoes it without asking." in done.stderr
     shown = next(line for line in done.stderr.splitlines() if str(repaired) in line)
     assert "kB, last changed 20" in shown
     assert "kB of before the repair of 20" in shown
-    assert "will take its place" in shown
+    assert "will replace it" in shown
     done = run("undo", "--json", repaired)
     [one] = json.loads(done.stdout)["sessions"]
     assert (one["restored"], one["error"], done.returncode) == (None, None, 1)
@@ -44,7 +44,7 @@ def test_nobody_there_means_no(repaired: Path) -> None:
 def test_a_person_is_asked(repaired: Path, keys: bytes, status: int) -> None:
     found, shown = at_terminal("undo", repaired, keys=keys)
     assert found == status
-    assert b"Take this back? [y/N]" in shown
+    assert b"Undo this? [y/N]" in shown
     assert (repaired.read_text("utf-8") == claude.broken()) == (status == 0)
 
 

@@ -50,7 +50,7 @@ def test_scan_names_them_and_counts_none(folder: Path) -> None:
     assert done.returncode == 0
     done = command.run("scan", folder, "--all")
     assert all(name in done.stderr for name in FILES)
-    assert done.stderr.count("not a program that is known") == len(FILES)
+    assert done.stderr.count("not a program that Lockstitch knows") == len(FILES)
     assert command.run("scan", folder / "qwen.jsonl").returncode == 2
 
 

@@ -121,7 +121,7 @@ def test_threads_of_a_graph_stay_unless_asked(store: Store, backend: Backend) ->
     from tests.stores.contract import entry
 
     backend.add("langgraph.t", [entry("a", b'{"kind":"thread","id":"t"}')], NEW)
-    assert store.retain(keep=0).spared[0].reason.startswith("it is a thread of LangGraph")
+    assert store.retain(keep=0).spared[0].reason.startswith("it is a LangGraph thread")
     assert len(store.retain(keep=0, including_open=True).removed) == 1
 
 

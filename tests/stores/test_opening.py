@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_a_store_tells_its_address(tmp_path: Path) -> None:
             backend.append(backend.acquire("s"), entries("a"), 0)
         with open_backend(backend.url, create=False) as again:
             assert keys(again, "s") == ["a"]
+
+
+@pytest.mark.parametrize("scheme", ["jsonl", "sqlite"])
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_folder_whose_name_is_not_utf8(tmp_path: Path, scheme: str) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for url in (f"{scheme}:///{tmp_path}/caf%E9/store.db", f"{scheme}:///{folder}/store.db"):
+        with open_backend(url) as backend:
+            backend.append(backend.acquire("s"), entries("a"), len(keys(backend, "s")))
+            assert backend.url == f"{scheme}:///{tmp_path}/caf%E9/store.db"
+    assert [path.name for path in folder.iterdir() if path.suffix == ".db"] == ["store.db"]
+    with lockstitch.open(f"{scheme}:///{folder}/store.db") as store:
+        assert [listed.session for listed in store.sessions()] == ["s"]
 
 
 def test_postgres() -> None:
@@ -154,7 +169,7 @@ def test_only_the_store_that_is_named_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("url", "text"),
     [
-        (None, "the address of a store is a text, not of type NoneType"),
+        (None, "the address of a store must be a string, not of type NoneType"),
         (5, "not of type int"),
         (Path("agent.db"), "sqlite:///file.db"),
         ("agent.db", "^agent.db: this is not the address of a store; write sqlite:///file.db"),

@@ -60,7 +60,7 @@ def test_replies_faults_and_requests() -> None:
 
 def test_a_refused_request_fails_the_test_without_its_words() -> None:
     with provider() as strict:
-        with pytest.raises(AssertionError, match="no request came"):
+        with pytest.raises(AssertionError, match="no request reached"):
             strict.assert_accepted()
         with pytest.raises(openai.BadRequestError):
             chat(strict.openai_url, ORPHAN)
@@ -122,7 +122,7 @@ def test_an_answer_that_goes_on_is_waited_for() -> None:
         asking.start()
         while not strict.requests:
             asking.join(0.005)
-        with pytest.raises(TimeoutError, match="the answer to request 1 still goes on"):
+        with pytest.raises(TimeoutError, match="the answer to request 1 is still being sent"):
             strict.requests[0].wait(0.01)
         assert strict.requests[0].ended == ""
     asking.join()

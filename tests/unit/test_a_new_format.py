@@ -59,7 +59,7 @@ MESSAGES = [
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register the format, for this test only."""
     monkeypatch.setattr(interface, "_registered", [])
-    monkeypatch.setattr(interface, "_made", dict(interface._made))  # noqa: SLF001 - put back
+    monkeypatch.setattr(interface, "_loaded", dict(interface._loaded))  # noqa: SLF001 - put back
     interface.register(ToyFormat())
 
 

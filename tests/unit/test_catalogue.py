@@ -21,6 +21,6 @@ def test_an_id_that_is_made_is_never_longer_than_is_accepted(most: int) -> None:
 def test_a_code_is_given_once() -> None:
     known = lockstitch.RULES["LS101"]
     fields = {name: getattr(known, name) for name in known.__struct_fields__ if name != "errors"}
-    with pytest.raises(ValueError, match=f"LS101 is the code of {known.name} already"):
+    with pytest.raises(ValueError, match=f"LS101 is already the code of {known.name}"):
         rule(**fields)
     assert lockstitch.RULES["LS101"] is known

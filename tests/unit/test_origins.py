@@ -82,3 +82,34 @@ def test_a_place_is_a_value_and_prints_as_ever() -> None:
     assert Place.parse(found.place) == found.at
     assert "at" not in msgspec.to_builtins(found)
     assert structs.replace(found, place=found.at, severity="note").at is found.at
+
+
+RESULT = {"toolResult": {"toolUseId": "call_1", "content": [{"text": "Found."}]}}
+ASKED = {"toolUse": {"toolUseId": "call_1", "name": "read", "input": {}}}
+THERE = {"role": "user", "content": [{"text": "Are you there?"}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "edits"),
+    [
+        ([RESULT], [], [("move", "messages.0.content.1", "messages.2.content.0")]),
+        ([], [RESULT], [("insert", "", "messages.2.content.0"), ("delete", "", "messages.4")]),
+    ],
+    ids=["before its call", "a turn late"],
+)
+def test_a_message_that_a_result_joins_is_still_the_one_it_was(
+    first: list[Any], last: list[Any], edits: list[tuple[str, str, str]]
+) -> None:
+    given = [
+        {"role": "user", "content": [{"text": "Look."}, *first]},
+        {"role": "assistant", "content": [{"text": "I look."}, ASKED]},
+        THERE,
+    ]
+    if last:
+        given += [{"role": "assistant", "content": [{"text": "Yes."}]}]
+        given += [{"role": "user", "content": last}]
+    plan = lockstitch.plan(given, "bedrock")
+    joined = plan.repaired[2]
+    assert joined.message == {"role": "user", "content": [RESULT, *THERE["content"]]}
+    assert joined.origin == 2
+    assert [(edit.op, edit.source, edit.place) for edit in plan.edits] == edits

@@ -245,6 +245,20 @@ def test_one_more_turn_of_a_large_session_is_cheap(tmp_path: Path) -> None:
         assert bytes_read(pid) - before < size / 4
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_file_whose_name_is_not_utf8_ends_no_watch(tmp_path: Path) -> None:
+    chat = chat_in(tmp_path, "one")
+    odd = Chat(chat.path.with_name(os.fsdecode(b"caf\xe9.jsonl")))
+    with Watch(tmp_path, *SOON) as watch:
+        watch.event("started")
+        for _ in range(3):
+            odd.turns(1)
+            time.sleep(0.5)
+        left_open(chat)
+        assert Path(watch.event("broken")["session"]["target"]) == chat.path
+        assert watch.end(signal.SIGTERM) == 0
+
+
 def test_folders_that_come_up_later_are_watched(tmp_path: Path) -> None:
     known = places.known_places(tmp_path, {})
     with Changes(known) as changes:

@@ -37,43 +37,43 @@ COMMANDS = {
     ),
     "check": (
         "sessions",
-        "Find what is wrong with a session, or with a message list or request body.",
+        "Find what is wrong with a session, a message list or a request body.",
     ),
-    "repair": ("sessions", "Repair broken sessions in place: planned, shown, backed up, undoable."),
-    "undo": ("sessions", "Take the last repair of a session back, byte for byte."),
-    "backups": ("sessions", "List, show and prune the backups that repairs have kept."),
-    "show": ("sessions", "Show a session for a person to read, calls joined with their results."),
+    "repair": ("sessions", "Repair broken sessions in place: shown first, backed up, undoable."),
+    "undo": ("sessions", "Undo the last repair of a session, byte for byte."),
+    "backups": ("sessions", "List, show and delete the backups that repairs have kept."),
+    "show": ("sessions", "Show a session in readable form, each call with its result."),
     "export": (
         "sessions",
-        "Print a stored session as the messages of a request, healed, or as a document.",
+        "Print a stored session as healed request messages, or as a document.",
     ),
-    "heal": ("requests", "Make a message list or request body valid, and say what was done."),
-    "compact": ("sessions", "Make a session that is too long shorter, as its own program would."),
-    "checkpoints": ("store", "List the places of a session to go back to."),
-    "rewind": ("store", "Let a session go on from an earlier place; nothing is deleted."),
-    "fork": ("store", "Make a new session out of the beginning of another one."),
+    "heal": ("requests", "Make a message list or request body valid, and say what was changed."),
+    "compact": ("sessions", "Shorten a session that is too long, as its own program would."),
+    "checkpoints": ("store", "List the points in a session that you can go back to."),
+    "rewind": ("store", "Continue a session from an earlier point; nothing is deleted."),
+    "fork": ("store", "Start a new session from the beginning of another one."),
     "search": ("sessions", "Find sessions by what was said in them."),
-    "migrate": ("store", "Copy sessions from one store into another one."),
-    "import": ("store", "Copy a session of another program into a store, to go on from there."),
-    "delete": ("store", "Remove a session for good, with what belongs to it."),
-    "retain": ("store", "Remove sessions that are old, or more than you want to keep."),
-    "vacuum": ("store", "Free the space of deleted sessions, and erase what they said from it."),
-    "explain": ("", "Explain a code: what it is, what causes it, what heal does about it."),
-    "proxy": ("requests", "Heal requests on their way from any client to its provider."),
+    "migrate": ("store", "Copy sessions from one store to another."),
+    "import": ("store", "Copy another program's session into a store, to continue it there."),
+    "delete": ("store", "Delete a session for good, with everything that belongs to it."),
+    "retain": ("store", "Delete sessions that are too old, or more than you want to keep."),
+    "vacuum": ("store", "Free the space of deleted sessions, and erase their content from it."),
+    "explain": ("", "Explain a finding's code: what it is, what causes it, how it is repaired."),
+    "proxy": ("requests", "Heal requests between any client and its provider."),
     "run": (
         "sessions",
-        "Repair the session that a command is about to resume, and run it behind the proxy.",
+        "Repair the session that a command is about to resume, then run it behind the proxy.",
     ),
     "watch": (
         "sessions",
-        "Check sessions while they are written; report what breaks, and repair it when asked.",
+        "Check sessions while they are being written; report what breaks, and repair it if asked.",
     ),
     "provider": ("requests", "Run a strict provider on this machine, for tests and demos."),
     "ui": (
         "sessions",
-        "Show sessions on a page in the browser: read, repair, undo, rewind, export.",
+        "Show sessions in the browser: read, repair, undo, rewind, export.",
     ),
-    "demo": ("", "Kill an agent in mid-tool, once with a message list and once with a session."),
+    "demo": ("", "Kill an agent mid-tool, once with a message list and once with a session."),
     "completion": ("", "Print a script that lets your shell complete lockstitch's commands."),
 }
 # A session consists of many objects and hardly any cycles. Searching for cycles as often as Python
@@ -192,7 +192,7 @@ def _run_command(words: Sequence[str]) -> int:
 
 def _describe_unknown(word: str) -> str:
     """Return the error for an unknown command, with a suggestion: another one, or a session."""
-    hint = suggestion(word, COMMANDS) or " lockstitch -h lists all commands."
+    hint = suggestion(word, COMMANDS) or " `lockstitch -h` lists all commands."
     if "://" in word or os.path.lexists(word):
-        hint = f" To check what has that name: lockstitch check {shlex.quote(public(word))}"
+        hint = f" To check the session of that name: lockstitch check {shlex.quote(public(word))}"
     return f"there is no command {public(word)!r}.{hint}"

@@ -183,13 +183,13 @@ COMMAND = Command(
     details=(
         "Takes the session files and databases of agent programs (Claude Code, Codex, pi, "
         "OpenClaw, Gemini CLI, opencode, goose, OpenAI Agents), folders of them, the id of a "
-        "session on this machine, JSON (a list of messages, or a request body that holds one) "
-        "and JSONL. Of a Lockstitch store (sqlite:///, postgresql://, jsonl:///) it "
-        "reads every byte and verifies the checksums and the request that each session makes, "
-        "also while sessions are written. A PostgreSQL with LangGraph's checkpoints is read "
-        "thread by thread, in short transactions. Changes nothing. A finding marked [*] is one "
-        "that `lockstitch repair` (or `heal`, for lists) repairs; `lockstitch explain CODE` tells "
-        "more about it."
+        "session on this machine, JSON (a list of messages, or a request body that contains "
+        "one) and JSONL. In a Lockstitch store (sqlite:///, postgresql://, jsonl:///) it reads "
+        "every byte and verifies the checksums and the request that each session produces, even "
+        "while sessions are being written. A PostgreSQL database with LangGraph's checkpoints "
+        "is read thread by thread, in short transactions. Changes nothing. A finding marked [*] "
+        "can be repaired with `lockstitch repair` (`heal` for lists); `lockstitch explain CODE` "
+        "describes it."
     ),
     examples=(
         "lockstitch check ~/.claude/projects/-home-ada-project/4ee0c484.jsonl",
@@ -206,7 +206,7 @@ COMMAND = Command(
     operand=Operand(
         "targets",
         "TARGET",
-        "Files, folders, session ids or addresses of stores; - or none for stdin.",
+        "Files, folders, session ids or store addresses; - or nothing for stdin.",
         many=True,
     ),
     options=(

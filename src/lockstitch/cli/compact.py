@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _RUNGS = {
     "nothing": "nothing to do",
     "shortened": "old results shortened",
-    "summary": "summed up by the command",
-    "digest": "summed up by a digest",
+    "summary": "summarized by the command",
+    "digest": "summarized in a digest",
 }
 
 
@@ -96,17 +96,17 @@ def run(request: CompactRequest) -> int:
 
         if request.output is not None:
             raise UsageError(
-                "-o is for files; `lockstitch fork` copies a session of a store"
+                "-o is for files; `lockstitch fork` copies a session within a store"
             ).about(name)
         with naming_target(target):
             if not request.undo:
                 return _compact(name, request, _plan_journal(target, request))
             session = render.target_name(stored.uncompact(target, request.session))
-            terminal.note(f"{session}: all of the conversation is sent again.")
+            terminal.note(f"{session}: the whole conversation is sent again.")
             return CLEAN
     if request.undo:
         raise UsageError(
-            "--undo is for stores; `lockstitch undo` takes back what was done to a file"
+            "--undo is for stores; `lockstitch undo` takes back a change to a file"
         ).about(name)
     source = find_one(target, request.form, request.session)
     try:
@@ -145,7 +145,8 @@ def _plan_file(source: Source, request: CompactRequest) -> CompactionPlan:
         )
     if session.before is None:
         raise UsageError(
-            "it is in a database, of which no copy of one session can be written: leave -o out"
+            "it is in a database, and one session of a database cannot be written as a copy: "
+            "leave out -o"
         )
 
     def write(options: dict[str, Any]) -> Shorter:
@@ -237,7 +238,7 @@ def _finish(request: CompactRequest, shorter: Shorter, *, written: bool) -> int:
         reasons = ", ".join(dict.fromkeys(map(describe_failure, done.failures)))
         terminal.note(f"The command failed {several(len(done.failures), 'time')}: {reasons}.")
     elif done.unasked:
-        terminal.note(f"The command was not asked: {done.unasked}.")
+        terminal.note(f"The command was not run: {done.unasked}.")
     if shorter.backup is not None:
         terminal.note(f"Backup: {pasted(shorter.backup)}")
         terminal.note(f"To undo it: lockstitch undo {pasted(report.target)}")
@@ -245,7 +246,7 @@ def _finish(request: CompactRequest, shorter: Shorter, *, written: bool) -> int:
         more = f" --session {pasted(report.session)}" if report.session else ""
         terminal.note(f"To undo it: lockstitch compact {pasted(where)}{more} --undo")
     if shorter.carried:
-        terminal.note(f"The session went on meanwhile; see: lockstitch check {pasted(where)}")
+        terminal.note(f"The session was continued meanwhile; see: lockstitch check {pasted(where)}")
     return CLEAN
 
 
@@ -281,9 +282,9 @@ class ModelCommand:
         try:
             self._words = shlex.split(command)
         except ValueError:
-            raise UsageError("--model-command: a quotation mark is not closed") from None
+            raise UsageError("--model-command has a quotation mark that is not closed") from None
         if not self._words or shutil.which(self._words[0]) is None:
-            raise UsageError("--model-command: there is no such program")
+            raise UsageError("--model-command names a program that was not found")
         self._running: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -367,15 +368,15 @@ COMMAND = Command(
     run=run,
     bundle=CompactRequest,
     details=(
-        "For sessions of Claude Code and Codex, message lists, and Lockstitch stores. "
-        "Says what would be done and asks; --yes does not ask, --diff only says it, -o writes a "
-        "compacted copy instead. A summary takes the place of the first turns: that of "
-        "--model-command, which gets a prompt on its stdin for each part and prints the summary, "
-        "or, without it and when it fails, a digest of what was said and done. The last turns "
-        "stay as they are. The original is kept, and `lockstitch undo` brings it back byte for "
-        "byte; --undo takes the compaction of a session in a store back. A broken session is "
-        "repaired on the way. A session that its program has open is refused: the program would "
-        "go on from what it has in memory."
+        "For sessions of Claude Code and Codex, message lists, and Lockstitch stores. Shows "
+        "what would be done and asks first; --yes skips the question, --diff only shows it, -o "
+        "writes a compacted copy instead. A summary replaces the first turns. --model-command "
+        "writes it: the command gets a prompt on stdin for each part and prints the summary. "
+        "Without it, or if it fails, the summary is a digest of what was said and done. The "
+        "last turns stay as they are. The original is kept, and `lockstitch undo` restores it "
+        "byte for byte; --undo takes back the compaction of a session in a store. A broken "
+        "session is repaired as well. A session that its program has open is refused, because "
+        "the program would continue from what it has in memory."
     ),
     examples=(
         "lockstitch compact session.jsonl --diff",
@@ -392,28 +393,29 @@ COMMAND = Command(
             "--budget TOKENS",
             f"Tokens that a request may have afterwards (default: {compaction.BUDGET}).",
             default=compaction.BUDGET,
-            read=read_number("a number from 1 on", 1),
+            read=read_number("a number, 1 or more", 1),
         ),
         option(
             "--max-bytes BYTES",
-            "Bytes that a request may have, images included.",
-            read=read_number("a number from 1 on", 1),
+            "Bytes that a request may have, including images.",
+            read=read_number("a number, 1 or more", 1),
         ),
         option(
             "--model-command CMD",
-            "Program that sums up: a prompt on stdin, the summary on stdout; no shell is used.",
+            "Program that summarizes: gets a prompt on stdin, prints the summary on stdout; run "
+            "without a shell.",
         ),
         option(
             "--deadline SECONDS",
-            "Seconds that summing up may take in all (default: 300).",
+            "Total seconds that summarizing may take (default: 300).",
             default=300.0,
             read=_read_deadline,
         ),
         YES,
-        option("--diff", "Only say what would be done."),
+        option("--diff", "Only show what would be done."),
         option("--output -o FILE", "Write a compacted copy here."),
         OVERWRITE,
-        option("--undo", "Take the compactions of a session in a store back."),
+        option("--undo", "Undo the compactions of a session in a store."),
         FORMAT,
         SESSION,
         FOLLOW,

@@ -41,7 +41,7 @@ def run(*, shell: str | None) -> int:
         terminal.emit(SCRIPTS[shell](commands).encode())
     else:
         known = ", ".join(SCRIPTS)
-        raise UsageError(f"there is no completion for {shell!r}: name one of {known}.")
+        raise UsageError(f"there is no completion for {shell}: choose one of {known}.")
     return CLEAN
 
 
@@ -214,8 +214,8 @@ COMMAND = Command(
     run=run,
     details=(
         "The script completes commands, options, their values, files, and the ids of the newest "
-        "sessions on this machine, which `lockstitch completion sessions` prints. Without SHELL "
-        "it says where to put the script."
+        "sessions on this machine, which `lockstitch completion sessions` prints. Without "
+        "SHELL, the command says where to put the script."
     ),
     examples=(
         "lockstitch completion",

@@ -18,7 +18,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -27,6 +26,7 @@ from lockstitch.cli.options import JSON, Command, Operand
 from lockstitch.cli.terminal import CLEAN
 from lockstitch.dialects.placeholders import UNKNOWN_OUTCOME
 from lockstitch.errors import LockstitchError, UsageError
+from lockstitch.stores.addresses import encoded_path
 
 if TYPE_CHECKING:
     from lockstitch.provider.service import RequestEntry
@@ -102,7 +102,7 @@ class Child:
         except Empty:
             found = None
         if found is None:
-            raise DemoFailed(f"the demo waited for {what} in vain")
+            raise DemoFailed(f"the demo waited for {what}, which never came")
         return found
 
     def rest(self) -> list[str]:
@@ -139,7 +139,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.requests = self.folder / "requests"
-        self.store = f"sqlite:///{quote(str(self.folder / 'session' / 'agent.db'))}"
+        self.store = f"sqlite:///{encoded_path(self.folder / 'session' / 'agent.db')}"
         self._seen: SimpleQueue[tuple[RequestEntry, Mapping[str, Any]]] = SimpleQueue()
         self._url = ""
 
@@ -185,7 +185,7 @@ class Stage:
         if entry.status != _TAKEN or _GOES_ON["text"] not in said:
             raise DemoFailed("the provider did not take the session's request")
         if answers[-1] != UNKNOWN_OUTCOME or UNKNOWN_OUTCOME in answers[:-1]:
-            raise DemoFailed("the request does not say what became of the calls")
+            raise DemoFailed("the request does not say what happened to the calls")
         return Act(killed, entry.status, answers=answers, said=str(_GOES_ON["text"]))
 
     def _start_and_kill(self, name: str, wait: Callable[[Child], None]) -> int:
@@ -239,7 +239,7 @@ class Stage:
         try:
             return self._seen.get(timeout=PATIENCE)
         except Empty:
-            raise DemoFailed("the demo waited for a request in vain") from None
+            raise DemoFailed("the demo waited for a request, which never came") from None
 
 
 def _answers_in(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ def _until(is_so: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > end:
-            raise DemoFailed(f"the demo waited for {what} in vain")
+            raise DemoFailed(f"the demo waited for {what}, which never came")
         time.sleep(_GLANCE)
 
 
@@ -310,16 +310,16 @@ def run(*, folder: str | None, as_json: bool) -> int:
         terminal.flush()
         session = stage.session()
         say(f"kill -9 {session.killed}, at the same place.")
-        say("Started again, it goes on by itself. Its request says of the three calls:")
+        say("Started again, it continues by itself. Its request says about the three calls:")
         say("")
         for name, answer in zip(_NAMES, session.answers, strict=True):
             say(f"    {name:<15} {terminal.escape_controls(' '.join(answer.split()))}")
         say("")
-        say(f"The provider answers {session.status}, and the conversation goes on:")
+        say(f"The provider answers {session.status}, and the conversation continues:")
         say("")
         say(f"    {terminal.paint(terminal.escape_controls(session.said), 'green')}")
     say("")
-    say("The session is still there, to look at:")
+    say("The session is still there to look at:")
     say("")
     for name in ("show", "checkpoints"):
         say(f"    lockstitch {name} {terminal.escape_controls(stage.store)}")
@@ -342,12 +342,12 @@ COMMAND = Command(
     name="demo",
     run=run,
     details=(
-        "Starts the strict provider on this machine and two agents as processes of their own, and "
-        "really kills each with kill -9 while one of three tools is running: one keeps a plain "
-        "message list, the other a Lockstitch session. Nothing leaves this machine. The exit "
-        "status is 0 only if all of it happened as shown."
+        "Starts the strict provider on this machine and two agents in processes of their own, "
+        "and really kills each with kill -9 while one of three tools is running. One keeps a "
+        "plain message list, the other a Lockstitch session. Nothing leaves this machine. The "
+        "exit status is 0 only if everything happened as shown."
     ),
     examples=("lockstitch demo", "lockstitch demo /tmp/demo"),
-    operand=Operand("folder", "FOLDER", "An empty folder to work in; else a temporary one."),
+    operand=Operand("folder", "FOLDER", "An empty folder to work in (default: a temporary one)."),
     options=(JSON,),
 )

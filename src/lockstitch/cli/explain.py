@@ -92,7 +92,7 @@ def _fixable(rule: Rule) -> str:
 COMMAND = Command(
     name="explain",
     run=run,
-    details="Takes a code (LS101) or a name (orphan-call); without either it lists all rules.",
+    details="Takes a code (LS101) or a name (orphan-call); without one it lists all rules.",
     examples=(
         "lockstitch explain LS101",
         "lockstitch explain orphan-call --json",

@@ -28,7 +28,7 @@ from lockstitch.formats.records import read_json
 from lockstitch.rules.rule import several
 from lockstitch.sources import listing, operations
 from lockstitch.sources.source import OWN
-from lockstitch.transcript.messages import MessageTranscript, join_results
+from lockstitch.transcript.messages import EMPTY_MESSAGE, MessageTranscript, join_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +89,7 @@ class ExportRequest(Struct, frozen=True):
 def run(request: ExportRequest) -> int:
     """Export one session, and return the exit status."""
     if request.document and request.raw:
-        raise UsageError("--raw is for the messages of a request, not for a document")
+        raise UsageError("--raw applies to request messages, not to a document")
     to = request.to if not request.document else None
     wanted = profile_named(to).full_name if to else None
     target = str(request.target)
@@ -97,7 +97,8 @@ def run(request: ExportRequest) -> int:
         return _export_journal(target, wanted, request)
     source = find_one(request.target, request.form, request.session)
     request.write(None, source.path)
-    stored = source.open(follow_symlinks=True)
+    with naming_target(source.path):
+        stored = source.open(follow_symlinks=True)
 
     def say_healed(changes: int) -> None:
         count = several(changes, "change")
@@ -128,9 +129,7 @@ def _export_journal(target: str, wanted: str | None, request: ExportRequest) -> 
     from lockstitch import stored
 
     if request.raw and wanted:
-        raise UsageError(
-            "--raw gives the events as they are; --to is for the messages of a request"
-        )
+        raise UsageError("--raw prints the events as they are; --to is for request messages")
     request.write(None, target)
     with naming_target(target):
         journal = stored.read(target, request.session)
@@ -184,6 +183,8 @@ def write_document(
 ) -> bytes:
     """Return a conversation as a document of this kind, with every call next to its result."""
     parts = join_results(MessageTranscript(messages, dialect, {}).body())
+    # a message without content is nothing to read, and no thought of anybody's
+    parts = [part for part in parts if part.get("text") != EMPTY_MESSAGE or part["kind"] != "note"]
     write = _markdown if kind == "markdown" else _html
     return "".join(write(title, facts, parts)).encode("utf-8", "backslashreplace")
 
@@ -279,23 +280,24 @@ COMMAND = Command(
     run=run,
     bundle=ExportRequest,
     details=(
-        "The messages are those that a resume would send, in the dialect of the session's own "
-        "provider or in another one (--to). --to markdown and --to html write a document to read: "
-        "the page has no scripts and loads nothing, and all that was said is text in it. "
-        "--raw leaves the messages as they are stored; of a session in "
-        "a Lockstitch store it prints the events, one a line.\n\n"
-        "--redact replaces secrets by placeholders, the same one everywhere for the same secret; "
-        "the list stays valid. It finds keys by their form (of some sixty services, JWTs, private "
-        "keys, hashes of passwords), what a name or its place says to be secret (variables, "
-        "fields, headers, cookies, options of commands, addresses with passwords, .netrc, .pgpass, "
-        ".npmrc, kubeconfig, signed links) and long random tokens; in texts, in what tools were "
-        "given and gave, in text files, in JSON within JSON, in base64, and behind escapes. "
-        "It does not look into pictures, sound, PDF and other binary files, reasoning that only a "
-        "provider can read, ids and names that bind a history together, or at a secret that is "
-        "cut up over several messages; nor does it know a password that nothing calls one. "
-        "Read what you share. --redact=all takes out mail addresses, telephone numbers and the "
-        "names of users (of home folders and prompts), too; not other names, places or IP "
-        "addresses."
+        "Prints the messages that a resume would send, in the dialect of the session's own "
+        "provider or in another one (--to). --to markdown and --to html write a document to "
+        "read: the page has no scripts, loads nothing, and shows everything that was said as "
+        "plain text. --raw leaves the messages as they are stored; for a session in a "
+        "Lockstitch store it prints the events, one per line.\n"
+        "\n"
+        "--redact replaces secrets with placeholders, the same one everywhere for the same "
+        "secret; the list stays valid. It finds keys by their form (of some sixty services, "
+        "JWTs, private keys, password hashes), whatever a name or its position marks as secret "
+        "(variables, fields, headers, cookies, command options, addresses with passwords, "
+        ".netrc, .pgpass, .npmrc, kubeconfig, signed links) and long random tokens. It looks in "
+        "texts, in the input and output of tools, in text files, in JSON within JSON, in "
+        "base64, and behind escapes. It does not look into images, audio, PDFs and other binary "
+        "files, reasoning that only a provider can read, ids and names that tie a history "
+        "together, or a secret that is split over several messages; nor does it recognize a "
+        "password that nothing labels as one. Read what you share. --redact=all also removes "
+        "e-mail addresses, telephone numbers and user names (in home folders and prompts), but "
+        "not other names, places or IP addresses."
     ),
     examples=(
         "lockstitch export session.jsonl > messages.json",
@@ -312,11 +314,10 @@ COMMAND = Command(
             "--to DIALECT",
             f"Dialect: {', '.join(DIALECTS)}; or a document: {', '.join(DOCUMENTS)}.",
         ),
-        option("--raw", "As stored: not healed."),
+        option("--raw", "Print the messages as stored, not healed."),
         option(
             "--redact all",
-            "Without secrets; =all: without mail addresses, telephone numbers and names of users, "
-            "too.",
+            "Remove secrets; =all: e-mail addresses, telephone numbers and user names, too.",
             choices=("secrets", "all"),
             implied="secrets",
         ),

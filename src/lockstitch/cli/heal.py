@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # How many records are examined to find out whose session it is.
 _HEAD = 100
 _MANY = (
-    "it holds a request on every line: `lockstitch repair` repairs each of them in place, and heal "
-    "takes one of them, in a file of its own"
+    "it holds a request on every line: `lockstitch repair` repairs them all in place; heal "
+    "takes a file with one request"
 )
 
 
@@ -46,7 +46,7 @@ def run(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Heal one conversation; print it and what was done, and return the exit status."""
     if diff and as_json:
-        raise UsageError("--diff and --json exclude each other")
+        raise UsageError("--diff and --json cannot be combined")
     [target] = input_names([file] if file else [])
     if output is not None:
         from lockstitch.cli.targets import write_copy
@@ -93,8 +93,8 @@ def _require_list(document: MessageDocument) -> None:
     form, _ = recognize(kind, os.path.basename(document.target), values)  # noqa: PTH119 - start-up time
     if form is not None and form.name not in ("list", "requests"):
         raise Unreadable(
-            f"it is a session of {form.title}, not a message list: `lockstitch repair` repairs it, "
-            "and `lockstitch export` writes its messages, healed"
+            f"it is a {form.title} session, not a message list: `lockstitch repair` repairs it, "
+            "and `lockstitch export` writes its healed messages"
         )
 
 
@@ -139,7 +139,7 @@ def _print_summary(target: str, plan: Plan) -> None:
 def input_names(files: list[str]) -> list[str]:
     """Return the named files, or stdin unless that is a terminal."""
     if not files and sys.stdin is not None and sys.stdin.isatty():
-        raise UsageError("nothing to read: give a FILE, or pipe JSON in")
+        raise UsageError("nothing to read: name a FILE, or pipe JSON in")
     return files or [STDIN]
 
 
@@ -147,10 +147,10 @@ COMMAND = Command(
     name="heal",
     run=run,
     details=(
-        "Prints the healed JSON on stdout and every change on stderr. What was not wrong keeps "
-        "its bytes; if nothing was, the output is the input. Nothing is lost on the way: what "
-        "had to leave the list is named, and --json holds it. If something cannot be healed, "
-        "the original is printed and the exit status is 1."
+        "Prints the healed JSON on stdout and every change on stderr. Whatever was not wrong "
+        "keeps its bytes; if nothing was, the output is the input. Nothing is lost: whatever "
+        "had to be removed from the list is named, and --json includes it. If something cannot "
+        "be healed, the original is printed and the exit status is 1."
     ),
     examples=(
         "lockstitch heal conversation.json > healed.json",
@@ -158,12 +158,12 @@ COMMAND = Command(
         "lockstitch heal conversation.json -o healed.json",
         "curl -s $URL | lockstitch heal --dialect gemini - | jq .contents",
     ),
-    operand=Operand("file", "FILE", "File to heal; - or none for stdin."),
+    operand=Operand("file", "FILE", "File to heal; - or nothing for stdin."),
     options=(
         DIALECT,
         MODEL,
         option(
-            "--output -o FILE", "Write the healed JSON to a file, atomically, instead of stdout."
+            "--output -o FILE", "Write the healed JSON to this file, atomically, instead of stdout."
         ),
         OVERWRITE,
         option("--diff", "Print a unified diff instead of the healed JSON."),

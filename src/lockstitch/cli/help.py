@@ -24,9 +24,8 @@ GROUPS = {
     "": "More",
 }
 ABOUT = (
-    "Repairs the sessions of AI agents that cannot be resumed any more, because the provider "
-    "rejects them or turns are missing, and stores the sessions of your own agents so that they "
-    "cannot break."
+    "Repairs AI agent sessions that can no longer be resumed, because the provider rejects them "
+    "or turns are missing, and stores the sessions of your own agents so that they cannot break."
 )
 EXIT_STATUS = (
     "0: clean or repaired. 1: findings are left. 2: bad usage, unreadable input, or an internal "
@@ -36,7 +35,7 @@ START = (
     ("lockstitch", "On a terminal: pick a session, see what is wrong, repair it, resume it."),
     ("lockstitch scan", "Find every agent session on this machine, and what is wrong with it."),
     ("lockstitch repair TARGET", "Show what would change, ask, keep a backup, repair."),
-    ("lockstitch undo TARGET", "Take the repair back, byte for byte."),
+    ("lockstitch undo TARGET", "Undo the repair, byte for byte."),
 )
 _WIDEST, _NARROWEST = 100, 40
 # The meaning of a longer term goes on the next line.
@@ -54,7 +53,7 @@ def overview_page(commands: Mapping[str, tuple[str, str]]) -> str:
         rows = [(name, summary) for name, (where, summary) in commands.items() if where == group]
         lines += _section(title, rows)
     lines += _section("Options of every command", ((one.usage, one.help) for one in COMMON))
-    lines += [*_wrap("lockstitch COMMAND -h says more about one command, with examples."), ""]
+    lines += [*_wrap("`lockstitch COMMAND -h` describes one command, with examples."), ""]
     return "\n".join([*lines, *_wrap(f"Exit status: {EXIT_STATUS}")]) + "\n"
 
 

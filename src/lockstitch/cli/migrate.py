@@ -54,10 +54,10 @@ def run_migrate(  # noqa: PLR0913 - one keyword an option
     source, target = names
     if _is_of_langgraph(source, target, form):
         if name is not None:
-            raise UsageError("a thread of LangGraph keeps its id: leave --as out")
+            raise UsageError("a LangGraph thread keeps its id: leave out --as")
         return _copy_threads(source, target, session, dry_run=dry_run, as_json=as_json)
     if dry_run:
-        raise UsageError("--dry-run is for threads of LangGraph's savers")
+        raise UsageError("--dry-run is for threads from LangGraph's savers")
     return _copy_sessions(require_store(source), target, session, name, as_json=as_json)
 
 
@@ -68,7 +68,7 @@ def _copy_sessions(
     source: str, target: str, session: str | None, name: str | None, *, as_json: bool
 ) -> int:
     if name is not None and session is None:
-        raise UsageError("--as is for one session: name it with --session")
+        raise UsageError("--as is for one session: name that session with --session")
     from lockstitch import stored
 
     with naming_target(source):
@@ -117,7 +117,7 @@ def _is_of_langgraph(source: str, target: str, form: str | None) -> bool:
     if file_of(source) is not None:
         return True
     if form is not None:
-        raise UnknownFormat(f"{public(source)} holds no checkpoints of LangGraph")
+        raise UnknownFormat(f"{public(source)} holds no LangGraph checkpoints")
     return False
 
 
@@ -185,29 +185,29 @@ def _print_outcome(done: Migration, target: str, *, dry_run: bool) -> None:
         terminal.note(f"{verb} {count} ({sizes}), verified.")
     for state, words in (
         ("there", "had been copied before"),
-        ("gone on", "had been copied before, and has gone on in the copy since"),
+        ("gone on", "had been copied before, and continued in the copy since"),
     ):
         if states.get(state):
             terminal.note(f"{several(len(states[state]), 'thread')}: {words}.")
     for one in states.get("left", ()):
         name = render.target_name(one.thread)
-        terminal.note(f"{name}: came meanwhile; repeat the command for it.")
+        terminal.note(f"{name}: was created meanwhile; repeat the command to copy it.")
     moved = [
         render.target_name(one.thread) for one in done.threads if one.moved and one.state != "left"
     ]
     if moved:
         more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
         terminal.note(
-            f"{several(len(moved), 'thread')} went on in the source meanwhile; repeat the command"
-            f" to take along what is new: {', '.join(moved[:_SHOWN])}{more}."
+            f"{several(len(moved), 'thread')} continued in the source meanwhile; repeat the "
+            f"command to copy the rest: {', '.join(moved[:_SHOWN])}{more}."
         )
     # what the saver needs in order to read the carried values
     allow = sorted({name for one in done.threads for name in one.allow})
     forms = sorted({form for one in done.threads for form in one.forms})
     if allow:
         terminal.note(
-            "They hold values of classes that the saver has to be allowed to build, unless the"
-            f" graph's own schemas name them: allow=[{', '.join(map(repr, allow))}]."
+            "They hold values of classes that the saver must be allowed to build, unless the "
+            f"graph's own schemas name them: allow=[{', '.join(map(repr, allow))}]."
         )
     if forms:
         shown = ", ".join(forms)
@@ -222,7 +222,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
     with _library() as library, naming_target(target):
         done = list(library.undo(target, run_id, session))
     if not done:
-        raise UsageError(f"{public(target)} holds nothing of {run_id}")
+        raise UsageError(f"{public(target)} holds nothing from run {run_id}")
     _complain_of(target, done)
     if as_json:
         rows = [
@@ -236,7 +236,7 @@ def undo(target: str, session: str | None, run_id: str, *, as_json: bool) -> int
         ]
         terminal.emit(render.encode_json(sessions=rows))
     count = sum(one.error is None for one in done)
-    terminal.note(f"Took {several(count, 'thread')} away again.")
+    terminal.note(f"Removed {several(count, 'thread')} again.")
     return FAILED if count < len(done) else CLEAN
 
 
@@ -244,19 +244,19 @@ MIGRATE = Command(
     name="migrate",
     run=run_migrate,
     details=(
-        "For Lockstitch stores, of any two kinds; TO is made if it is not there. Records "
-        "keep their keys and times, large values, titles, tags and metadata go with them, and the "
-        "checksums are verified on both sides. Each session is there as a whole or not at all, and "
-        "one that was copied before is left alone, so the command can be repeated after "
-        "anything. FROM stays as it is, and may be in use. With --json: from, to, and "
-        '"sessions", each with session, name, records and new, or with an error. '
-        "FROM may also be a database of LangGraph's SqliteSaver or PostgresSaver: "
-        "Saver(TO) then serves its threads. Each is read as it stood at one moment, compared with "
-        "what LangGraph's own saver gives, and stored in one step; nothing that is stored is "
-        "imported or run. Repeated, the command takes along what is new in FROM and names the "
-        "threads that went on meanwhile. What it copied is taken away by `lockstitch undo TO --run "
-        "NAME`, which it prints. With --json each thread has state (copied, there, gone on, left), "
-        "checkpoints, writes, moved, and allow: classes that the saver has to be allowed to build."
+        "Copies between Lockstitch stores of any two types; TO is created if it does not exist. "
+        "Records keep their keys and times; large values, titles, tags and metadata are copied "
+        "with them; and the checksums are verified on both sides. Each session is copied whole "
+        "or not at all, and one that was copied before is left alone, so the command can always "
+        "be repeated. FROM is not changed, and may be in use. With --json: from, to, and "
+        '"sessions", each with session, name, records and new, or with an error. FROM may also '
+        "be a database of LangGraph's SqliteSaver or PostgresSaver: Saver(TO) then serves its "
+        "threads. Each thread is read as of one moment, compared with what LangGraph's own "
+        "saver returns, and stored in one step; nothing that is stored is imported or run. Run "
+        "again, the command copies what is new in FROM and names the threads that were "
+        "continued meanwhile. `lockstitch undo TO --run NAME`, which it prints, removes what it "
+        "copied. With --json each thread has state (copied, there, gone on, left), checkpoints, "
+        "writes, moved, and allow: the classes that the saver must be allowed to build."
     ),
     examples=(
         "lockstitch migrate sqlite:///agent.db postgresql://localhost/agents",
@@ -265,12 +265,14 @@ MIGRATE = Command(
         "lockstitch migrate checkpoints.db sqlite:///agent.db --dry-run",
         "lockstitch migrate postgresql://localhost/graphs postgresql://localhost/agents",
     ),
-    operand=Operand("names", "FROM TO", "A store's address or file; another store's.", many=True),
+    operand=Operand(
+        "names", "FROM TO", "The address or file of a store; that of another store.", many=True
+    ),
     options=(
         SESSION,
-        option("--as NAME", "Name of the copy, where one session is copied.", name="name"),
+        option("--as NAME", "Name of the copy, if one session is copied.", name="name"),
         FORMAT,
-        option("--dry-run", "Of LangGraph's threads: read, compare, write nothing."),
+        option("--dry-run", "For LangGraph's threads: read and compare, but write nothing."),
         JSON,
     ),
 )
@@ -291,7 +293,7 @@ def run_import(  # noqa: PLR0913 - one keyword an option
 ) -> int:
     """Import sessions, and return the exit status."""
     if len(names) != _TWO:
-        raise UsageError("give a session and a store: lockstitch import TARGET STORE")
+        raise UsageError("name a session and a store: lockstitch import TARGET STORE")
     target, store = names
     done: list[tuple[Source, Taken | str]] = []
     if is_own_store(target, form):
@@ -300,15 +302,15 @@ def run_import(  # noqa: PLR0913 - one keyword an option
         found = find_sessions(target, form, session)
     if not found:
         if session is None:
-            raise Unreadable(f"{public(target)} holds no session that could be imported")
+            raise Unreadable(f"{public(target)} holds no session that can be imported")
         raise Unreadable(
-            f"{public(target)} holds no session {session}; --session chooses among those that are"
-            " there, and --as NAME gives the new one its name"
+            f"{public(target)} holds no session {session}; --session picks one that is there, "
+            "and --as NAME names the new one"
         )
     if isinstance(found[0], ListSource):
         done = [(found[0], _import_list(target, store, name, dialect))]
     elif name is not None and len(found) > 1:
-        raise UsageError("--as is for one session: name it with --session")
+        raise UsageError("--as is for one session: name that session with --session")
     else:
         with ProgressBar("Importing", len(found), "sessions") as advance:
             for source in found:
@@ -384,14 +386,14 @@ IMPORT = Command(
     name="import",
     run=run_import,
     details=(
-        "TARGET is a file, a database, a folder or the id of a session of any program that is "
-        "known, or a list of messages (- for stdin, with --as). What a resume would send is taken "
-        "in, healed, and projects to the same conversation in every dialect; calls at its end "
-        "without a result are left open with an unknown outcome. STORE is the address of a "
-        "Lockstitch store, made if it is not there. The same session again is left alone; another "
-        "one of that name is never touched. TARGET is only read. With --json: to, and "
-        '"sessions", each with target, format, source, session, dialect, messages, records, new, '
-        "healed and unknown, or with an error."
+        "TARGET is a file, a database, a folder or the id of a session of any supported "
+        "program, or a list of messages (- for stdin, with --as). What a resume would send is "
+        "imported, healed, and gives the same conversation in every dialect; calls at its end "
+        "without a result stay open with an unknown outcome. STORE is the address of a "
+        "Lockstitch store, created if it does not exist. A session that was imported before is "
+        "left alone, and a different one of the same name is never touched. TARGET is only "
+        'read. With --json: to, and "sessions", each with target, format, source, session, '
+        "dialect, messages, records, new, healed and unknown, or with an error."
     ),
     examples=(
         "lockstitch import 4ee0c484 sqlite:///agent.db",
@@ -399,7 +401,7 @@ IMPORT = Command(
         "lockstitch import messages.json sqlite:///agent.db --as ticket-42",
         "lockstitch import checkpoints.db postgresql://localhost/agents --session thread-7",
     ),
-    operand=Operand("names", "TARGET STORE", "What to read; a store's address.", many=True),
+    operand=Operand("names", "TARGET STORE", "What to read; the address of a store.", many=True),
     options=(
         SESSION,
         option("--as NAME", "Name of the new session (default: its id).", name="name"),

@@ -98,34 +98,34 @@ def _read_shard(text: str) -> tuple[int, int]:
 DIALECT = option(
     "--dialect -d DIALECT",
     f"Wire format of the input: {', '.join(DIALECTS)}; with a profile as in openai-chat:mistral. "
-    "Detected when not given.",
+    "Detected by default.",
     known=DIALECTS,
     read=_read_dialect,
 )
 MODEL = option(
-    "--model -m MODEL", "Model the request goes to, where its rules differ from the dialect's."
+    "--model -m MODEL", "Model that the request goes to, if its rules differ from the dialect's."
 )
 JSON = option("--json", "Print one JSON document for programs.", name="as_json")
 YES = option("--yes -y", "Do not ask.")
 FORMAT = option(
     "--format NAME",
-    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected when not given.",
+    f"Format of the store: {', '.join(FORMAT_NAMES)}, lockstitch. Detected by default.",
     name="form",
     known=(*FORMAT_NAMES, "lockstitch"),
 )
-SESSION = option("--session ID", "Id of one session where a store holds many.")
+SESSION = option("--session ID", "Id of one session, if a store holds several.")
 LAST = option(
     "--last",
-    "Take the session that was used last: in this folder, or else on this machine.",
+    "Take the most recently used session: in this folder, or else on this machine.",
     name="newest",
 )
-OVERWRITE = option("--force", "Let -o overwrite a file that exists; never the one that is read.")
+OVERWRITE = option("--force", "Let -o overwrite an existing file; never the one that is read.")
 FOLLOW = option(
-    "--follow-symlinks", "Work on the file that a symbolic link leads to; refused otherwise."
+    "--follow-symlinks", "Follow a symbolic link to the file that it points to; refused otherwise."
 )
 WAIT = option(
     "--wait SECONDS",
-    "Wait this long for a writer to give the session back (default: 0).",
+    "Wait this long for a writer to release the session (default: 0).",
     default=0.0,
     read=read_seconds,
 )
@@ -134,6 +134,6 @@ WORKERS = option(
 )
 SHARD = option(
     "--shard I/N",
-    "PostgreSQL only: take part I of N of all threads, as in 2/4, one on each machine.",
+    "PostgreSQL only: take part I of N of all threads, e.g. 2/4, one per machine.",
     read=_read_shard,
 )

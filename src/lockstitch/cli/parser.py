@@ -92,7 +92,7 @@ class Option(Struct, frozen=True):
         flag = self.flags[0]
         if self.choices and text not in self.choices:
             hint, known = suggestion(text, self.choices), ", ".join(self.choices)
-            raise UsageError(f"{flag} cannot be {text!r}: it is one of {known}.{hint}")
+            raise UsageError(f"{flag} cannot be {text!r}; it must be one of {known}.{hint}")
         if self.read is None:
             return text
         try:
@@ -137,11 +137,11 @@ class Command(Struct, frozen=True):
 COMMON = (
     option("--help -h", "Show this help."),
     option("--version -V", "Show the versions of Lockstitch and what it uses."),
-    option("--quiet -q", "Say nothing but results and errors."),
-    option("--verbose -v", "Leave nothing out, and say how long it took."),
+    option("--quiet -q", "Print only results and errors."),
+    option("--verbose -v", "Print everything in full, and how long it took."),
     option(
         "--color WHEN",
-        "Colours: auto (on a terminal), always or never.",
+        "When to use colours: auto (on a terminal), always or never.",
         choices=("auto", "always", "never"),
         default="auto",
     ),
@@ -217,7 +217,7 @@ def parse(command: Command | None, words: Sequence[str]) -> ParsedCommand:
     if len(operands) > 1 and not operand.many and not common.help:
         shown = ", ".join(map(public, operands))
         raise UsageError(
-            f"{name} takes one {operand.metavar}, and {len(operands)} were given: {shown}."
+            f"{name} takes one {operand.metavar}, but {len(operands)} were given: {shown}."
         )
     values[operand.name] = operands if operand.many else operands[0] if operands else None
     return ParsedCommand(values, common)
@@ -238,12 +238,12 @@ def _describe_unknown(name: str, options: Sequence[Option], word: str) -> str:
     flag = word.partition("=")[0]
     if name in _SHARED and flag in _RETIRED:
         return (
-            f"{name} has no option {flag} any more: runs that several machines share are retired."
-            " Use --workers N on one machine, and --shard I/N to divide the threads of a"
-            " PostgreSQL among several."
+            f"{name} no longer has the option {flag}: runs shared by several machines were "
+            "removed. Use --workers N on one machine, and --shard I/N to divide the threads of "
+            "a PostgreSQL database among several."
         )
     hint = suggestion(flag, (flag for option in options for flag in option.flags))
-    hint = hint or f" {_see(name)} Put -- in front of a name that starts with a dash."
+    hint = hint or f" {_see(name)} Put -- before a name that starts with a dash."
     return f"{name or 'lockstitch'} has no option {flag}.{hint}"
 
 

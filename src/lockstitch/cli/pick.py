@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lockstitch.sources.source import Report
 
 
-_KEPT = "The original is kept as a backup, and undo brings it back byte for byte."
+_KEPT = "The original is kept as a backup, and undo restores it byte for byte."
 _MOST_STEPS = 12
 
 
@@ -121,7 +121,7 @@ def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
     vendor = profile_named(str(view.report.dialect)).vendor if view.report.dialect else ""
     if view.report.unreachable:
         turns = several(view.report.unreachable, "turn")
-        left = f"A resume would drop {turns} ({size(view.report.left)}) without saying so."
+        left = f"A resume would silently drop {turns} ({size(view.report.left)})."
         yield from wrap_text(left, width, "  ")
     for one in found:
         colour = COLOURS[one.severity]
@@ -138,7 +138,7 @@ def _body_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
 def _plan_lines(view: PickedSession, width: int, marks: Marks) -> Iterator[str]:
     plan = view.plan
     if plan is None or not plan.changed:
-        yield from wrap_text("A repair cannot change anything here. Nothing was changed.", width)
+        yield from wrap_text("A repair can do nothing here. Nothing was changed.", width)
         return
     yield terminal.paint("What the repair will do", "bold")
     said = describe_steps(plan.changes)
@@ -170,7 +170,7 @@ def repair_picked(view: PickedSession) -> tuple[PickedSession, list[str]]:
     except (LockstitchError, OSError) as error:
         return view, [f"Nothing was changed: {error}."]
     again = open_picked(view.summary)
-    lines = ["Repaired." if not is_broken(done.remaining) else "Repaired as far as it can be."]
+    lines = ["Repaired." if not is_broken(done.remaining) else "Repaired as far as possible."]
     if done.backup:
         lines.append(f"Backup: {pasted(done.backup)}")
         one = view.summary
@@ -370,7 +370,8 @@ class _PickPrompt:
                 terminal.say(line)
         if self.more:
             terminal.say(
-                f"{several(self.more, 'older session')} not shown; `lockstitch scan` has all."
+                f"{several(self.more, 'older session')} not shown; `lockstitch scan` lists them "
+                "all."
             )
         answer = terminal.ask(f"Which one? [1-{len(self.found)}, q to quit] ")
         if not answer.isascii() or not answer.isdecimal() or not 0 < int(answer) <= len(self.found):

@@ -112,14 +112,16 @@ class RepairRequest(Struct, frozen=True):
 def run(request: RepairRequest) -> int:
     """Repair every session that the targets name, and return the exit status."""
     if request.every and (request.targets or request.session or request.newest):
-        raise UsageError("--all takes every session of this machine: give no other")
+        raise UsageError("--all takes every session on this machine: do not name any")
     if request.newest:
         target, session = last_used_session(next(iter(request.targets), None), request.session)
         request = structs.replace(request, targets=[target], session=session)
     if request.branch is not None and request.output is None:
-        raise UsageError("--branch writes a branch as a session of its own: give -o FILE, too")
+        raise UsageError(
+            "--branch writes a branch as a new session: name a file for it with -o FILE"
+        )
     if request.output is not None and len(request.targets) > 1:
-        raise UsageError("-o takes the repaired copy of one session: give one target")
+        raise UsageError("-o takes the repaired copy of one session: name one target")
     if request.force and request.output is None:
         raise UsageError(
             "--force lets -o overwrite a file; a session that a program has open is never repaired"
@@ -138,7 +140,7 @@ def run(request: RepairRequest) -> int:
     if whole is None:
         return _repair_each(work, request)
     if len(targets) > 1:
-        raise UsageError("a store or a database is repaired alone: give one target")
+        raise UsageError("a store or a database is repaired by itself: name one target")
     with naming_target(targets[0]):
         return _repair_whole(whole, request)
 
@@ -184,8 +186,8 @@ def _repair_each(work: list[SessionWork], request: RepairRequest) -> int:
     for _, source in left[:1]:
         if not isinstance(source, LockstitchError) and _has_backup(source.path, request.run):
             where = pasted(source.path)
-            terminal.note(f"{where} may be repaired: lockstitch undo {where} brings it back.")
-    terminal.note(f"{several(len(left), 'session')} left to look at.")
+            terminal.note(f"{where} may have been repaired: lockstitch undo {where} restores it.")
+    terminal.note(f"{several(len(left), 'session')} not yet looked at.")
     count = sum(one.is_written for _, one in done)
     before = f"{several(count, 'session')} had been repaired before." if count else ""
     terminal.complain(f"interrupted. {before or 'Nothing was changed.'}")
@@ -203,7 +205,7 @@ def _has_backup(path: str, run: str) -> bool:
 def _find_work(request: RepairRequest) -> Iterator[SessionWork]:
     """Yield the sessions that the targets name, each with the name that a person knows."""
     if not request.targets:
-        raise UsageError("nothing to do: give a file, a folder or the id of a session")
+        raise UsageError("nothing to do: name a file, a folder or a session id")
     # a store is repaired only if it was named
     find = resolve_sources if request.every else resolve
     for target in request.targets:
@@ -340,7 +342,7 @@ def _show_repaired(
     for note in report.notes:
         terminal.note(f"{shown}: note: {terminal.escape_controls(note)}")
     if done.went_on:
-        terminal.note(f"{shown}: went on meanwhile; it was left alone")
+        terminal.note(f"{shown}: was continued meanwhile; it was left alone")
 
 
 def _show_difference(name: str, plan: RepairPlan) -> None:
@@ -489,7 +491,7 @@ def _repair_whole(source: ManySource, request: RepairRequest) -> int:
     elif not tally.found and not tally.failed:
         terminal.note("All clean.")
     if tally.went_on:
-        terminal.note(f"Left alone: {several(tally.went_on, source.noun)} (went on).")
+        terminal.note(f"Left alone: {several(tally.went_on, source.noun)} (continued meanwhile).")
     is_asked = tally.due and not (request.yes or request.diff or request.as_json)
     if is_asked and terminal.confirm("Apply this? It can be undone.", "--yes applies this plan"):
         return _repair_whole(source, structs.replace(request, yes=True))
@@ -503,20 +505,20 @@ COMMAND = Command(
     run=run,
     bundle=RepairRequest,
     details=(
-        "Shows what would be done and asks; --yes does not ask, --diff only shows the lines that "
-        "change, -o writes a repaired copy instead. The original is kept in a folder .lockstitch "
-        "beside the session, and `lockstitch undo` brings it back byte for byte. A session that "
-        "its program has open is not repaired: a call that looks lost may be at work. A thread of "
-        "LangGraph's that --session names is, also in a database that is open: it is written only "
-        'if it is still what was read, and else reported as "went on". Lines that '
-        "are appended meanwhile all the same are carried over. Real results are looked for "
-        "everywhere they may have survived before a neutral one is written. In a PostgreSQL with "
-        "LangGraph's "
-        "checkpoints, a repair adds one more checkpoint to a thread and changes none; a thread "
-        "that goes on meanwhile is left alone. What was added is noted in a table "
-        "lockstitch_repairs in the same schema. A damaged session in a Lockstitch store "
-        "is written anew from all that can be read, with a note in the place of what cannot; the "
-        "damaged one is kept beside it. -o copies all that can be read into a new store."
+        "Shows what would be done and asks first; --yes skips the question, --diff only shows "
+        "the lines that would change, -o writes a repaired copy instead. The original is kept "
+        "in a folder .lockstitch beside the session, and `lockstitch undo` restores it byte for "
+        "byte. A session that its program has open is not repaired: a call that looks lost may "
+        "still be running. A LangGraph thread named with --session is repaired even in a "
+        "database that is open: it is written only if it has not changed since it was read, and "
+        'is otherwise reported as "went on". Lines that a program appends meanwhile are carried '
+        "over. Real results are looked for wherever they may have survived before a neutral one "
+        "is written. In a PostgreSQL database with LangGraph's checkpoints, a repair adds one "
+        "checkpoint to a thread and changes none; a thread that is continued meanwhile is left "
+        "alone. What was added is recorded in a table lockstitch_repairs in the same schema. A "
+        "damaged session in a Lockstitch store is rebuilt from everything that can be read, "
+        "with a note in place of what cannot; the damaged one is kept beside it. -o copies "
+        "everything that can be read into a new store."
     ),
     examples=(
         "lockstitch repair session.jsonl",
@@ -534,10 +536,10 @@ COMMAND = Command(
         "lockstitch repair postgresql://localhost/agents --yes --workers 4",
         "lockstitch repair postgresql://localhost/agents --yes --shard 1/3   # 2/3, 3/3 elsewhere",
     ),
-    operand=Operand("targets", "TARGET", "Files, folders, ids or a database.", many=True),
+    operand=Operand("targets", "TARGET", "Files, folders, session ids or a database.", many=True),
     options=(
-        option("--yes -y", "Apply without asking."),
-        option("--all -a", "Take all sessions of this machine.", name="every"),
+        option("--yes -y", "Repair without asking."),
+        option("--all -a", "Take all sessions on this machine.", name="every"),
         LAST,
         option("--diff", "Only show the lines that would change."),
         option("--output -o FILE", "Write a repaired copy here."),
@@ -548,15 +550,15 @@ COMMAND = Command(
             choices=("close", "rollback"),
             default="close",
         ),
-        option("--lossy", "Allow fixes that take something away, such as broken images."),
+        option("--lossy", "Allow repairs that remove something, such as broken images."),
         option(
             "--force-cleanup",
-            "If anything is left: go back to the last state that is proven valid.",
+            "If findings remain: go back to the last state that is proven valid.",
         ),
-        option("--notes", "Repair what harms nobody, too: a session with notes only."),
+        option("--notes", "Also repair harmless findings: sessions that have notes only."),
         option(
             "--branch LINE",
-            "Write the branch that starts at this line as a session of its own (with -o).",
+            "Write the branch that starts at this line as a new session (with -o).",
         ),
         FORMAT,
         SESSION,

@@ -35,17 +35,17 @@ STYLES = (TEXT, JSON, "sarif", "github", "junit")
 REPORT_OPTIONS = (
     option(
         "--output-format STYLE",
-        "How to print: text, json, sarif (for code scanners), github (annotations in a workflow) "
-        "or junit.",
+        "Output format: text, json, sarif (for code scanners), github (annotations in a "
+        "workflow) or junit.",
         name="output",
         choices=STYLES,
         default=TEXT,
     ),
     option(
         "--select CODES",
-        "Only findings of these codes, with commas between; LS1 means all that begin so.",
+        "Report only these codes, separated by commas; LS1 means all that begin with it.",
     ),
-    option("--ignore CODES", "No findings of these codes, written as for --select."),
+    option("--ignore CODES", "Do not report these codes, written as for --select."),
     option("--statistics", "Count the findings by code instead of listing them."),
 )
 # How many findings of a session are listed that differ only in numbers and ids.
@@ -66,9 +66,9 @@ class ReportOptions(Struct, frozen=True):
         """Return the options; raise `UsageError` for an unknown code or a contradiction."""
         style = JSON if asked.as_json else asked.output
         if asked.as_json and asked.output not in (TEXT, JSON):
-            raise UsageError(f"--json and --output-format {asked.output} exclude each other.")
+            raise UsageError(f"--json and --output-format {asked.output} cannot be combined.")
         if asked.statistics and style not in (TEXT, JSON):
-            raise UsageError(f"--statistics and --output-format {style} exclude each other.")
+            raise UsageError(f"--statistics and --output-format {style} cannot be combined.")
         codes = _parse_codes(asked.select, "--select"), _parse_codes(asked.ignore, "--ignore")
         return cls(style, *codes, asked.statistics)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lockstitch.cli import render, terminal
 from lockstitch.cli.options import Command, Operand, option
-from lockstitch.errors import Busy, LockstitchError, UsageError
+from lockstitch.errors import Busy, LockstitchError, UsageError, reason_of
 from lockstitch.files import backup
 from lockstitch.rules.rule import several
 
@@ -34,12 +34,13 @@ def run(
     if not words:
         raise UsageError("run needs a command: lockstitch run -- claude --continue")
     if no_proxy and (upstream is not None or record is not None):
-        raise UsageError("--upstream and --record are for the proxy, which --no-proxy leaves out")
+        raise UsageError("--upstream and --record are for the proxy, which --no-proxy turns off")
     known = launch.find_known_command(words)
     if known is None:
         terminal.note(
-            f"{terminal.escape_controls(words[0])} is not a program that is known: no session is "
-            "looked for." + ("" if no_proxy else " It finds the proxy in its environment.")
+            f"{terminal.escape_controls(words[0])} is not a program that Lockstitch knows: no "
+            "session is looked for."
+            + ("" if no_proxy else " It finds the proxy in its environment.")
         )
     else:
         _repair(known, words, Path.home(), yes=yes)
@@ -73,6 +74,8 @@ def _repair(known: KnownCommand, words: list[str], home: Path, *, yes: bool) -> 
 def _repair_one(source: Source, *, yes: bool) -> bool:
     """Show a session's repair and make it; return whether there was anything to say about it."""
     from lockstitch.sources import operations
+    from lockstitch.sources.own_stores import may_hold_many
+    from lockstitch.sources.source import pasted
 
     name = render.session_name(source.path, source.format, source.session)
     try:
@@ -88,17 +91,22 @@ def _repair_one(source: Source, *, yes: bool) -> bool:
         terminal.note(
             f"{render.target_name(name)}: {render.count_findings(planned.findings)}. The plan:"
         )
-        for made in planned.changes:
-            terminal.note(render.describe_change(name, made))
+        for line in render.describe_changes(name, planned.changes, is_done=False):
+            terminal.note(line)
         question = "Repair it before it is resumed? A backup is kept."
         if yes or terminal.confirm(question, "--yes repairs it"):
             done = operations.write_plan(session, planned, backup.new_run())
-            terminal.note(f"Repaired. `lockstitch undo` takes it back; backup: {done.backup}")
+            terminal.note(f"Repaired. Backup: {pasted(str(done.backup))}")
+            named = f" --session {pasted(source.session)}" if source.session else ""
+            more = named if may_hold_many(source.path) else ""
+            terminal.note(f"To undo it: lockstitch undo {pasted(source.path)}{more}")
     except Busy as error:
         terminal.note(f"{render.target_name(name)}: {terminal.escape_controls(str(error))}")
-    except LockstitchError as error:
+    except (LockstitchError, OSError) as error:
+        # a disk that is full, say; the program copes with its session as it did before
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
         terminal.note(
-            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(str(error))}"
+            f"{render.target_name(name)}: not repaired: {terminal.escape_controls(reason)}"
         )
     return True
 
@@ -120,7 +128,7 @@ def _behind_proxy(
     way = launch.find_way(known, asked, upstream)
     if way.why:
         title = known.client.title if known is not None else Path(words[0]).name
-        terminal.note(f"{title} goes without the proxy: {way.why}.")
+        terminal.note(f"{title} runs without the proxy: {way.why}.")
         return processes.run_program(words, os.environ)
     settings = Settings(port=0, upstreams=way.upstreams, record=record or "", grace=_GRACE)
     with processes.start_proxy(check_settings(settings)) as proxy:
@@ -143,14 +151,15 @@ RUN = Command(
     name="run",
     run=run,
     details=(
-        "Knows Claude Code, Codex, Gemini CLI, opencode, pi and goose by their command. Finds the "
-        "session that CMD is about to resume, shows what is wrong with it and asks before it "
-        "repairs it; starts a proxy on a free port of this machine that heals every request, and "
-        "leads the program there without changing its settings. A base URL that the program has "
-        "already is where the proxy sends to. CMD has the terminal, its signals and its exit "
-        "status; when it ends, so does the proxy. Any other CMD gets ANTHROPIC_BASE_URL and "
-        "OPENAI_BASE_URL. With --record, every conversation is kept in a store, too. The exit "
-        "status is that of CMD, 128 and the number of the signal if one ended it."
+        "Knows Claude Code, Codex, Gemini CLI, opencode, pi and goose by their command. Finds "
+        "the session that CMD is about to resume, shows what is wrong with it and asks before "
+        "repairing it. Then starts a proxy on a free port of this machine that heals every "
+        "request, and points the program at it without changing its settings. If the program "
+        "already has a base URL, the proxy forwards to it. CMD has the terminal, its signals "
+        "and its exit status; when it ends, so does the proxy. Any other CMD gets "
+        "ANTHROPIC_BASE_URL and OPENAI_BASE_URL. With --record, every conversation is also kept "
+        "in a store. The exit status is that of CMD, or 128 plus the signal number if a signal "
+        "ended it."
     ),
     examples=(
         "lockstitch run -- claude --continue",
@@ -162,14 +171,16 @@ RUN = Command(
     operand=Operand(
         "words",
         "-- CMD...",
-        "The command and its arguments; everything behind -- is left to it.",
+        "The command and its arguments; everything after -- is passed on to it.",
         many=True,
         is_target=False,
     ),
     options=(
         option("--yes -y", "Repair without asking."),
-        option("--no-proxy", "Only repair first; run the command as it is."),
-        option("--upstream URL", "Where the proxy sends to, instead of where the program would."),
+        option("--no-proxy", "Only repair first; run the command without the proxy."),
+        option(
+            "--upstream URL", "Where the proxy forwards to, instead of where the program would."
+        ),
         option(
             "--record URL",
             "Keep every conversation in this store: sqlite:///FILE or postgresql://…",

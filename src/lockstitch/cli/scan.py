@@ -45,7 +45,7 @@ from lockstitch.sources.listing import (
     state_in_words,
     summary_of_report,
 )
-from lockstitch.sources.own_stores import DATABASES, is_postgres, may_hold_many
+from lockstitch.sources.own_stores import DATABASES, is_postgres, may_hold_many, path_of
 from lockstitch.sources.source import OWN, Report, pasted
 from lockstitch.sources.targets import searched_folders, session_paths
 from lockstitch.stores.addresses import public
@@ -82,12 +82,16 @@ class ScanRequest(Struct, frozen=True):
 def run(request: ScanRequest) -> int:
     """Scan, print a table or a report, and return the exit status."""
     options = ReportOptions.of(request)
-    stores = [path for path in request.paths if is_postgres(path)]
-    is_meant = len(stores) == len(request.paths)
-    survey = survey_of(request.workers, request.shard, request.paths, are_threads=is_meant)
-    missing = [path for path in request.paths if path not in stores and not os.path.lexists(path)]
-    named = [path for path in request.paths if path not in stores and path not in missing]
-    files = list(session_paths(named)) if named or not request.paths else []
+    # a store in a file or a folder is found there, however it is named
+    paths = [
+        path_of(path) if path.startswith(("sqlite:", "jsonl:")) else path for path in request.paths
+    ]
+    stores = [path for path in paths if is_postgres(path)]
+    is_meant = len(stores) == len(paths)
+    survey = survey_of(request.workers, request.shard, paths, are_threads=is_meant)
+    missing = [path for path in paths if path not in stores and not os.path.lexists(path)]
+    named = [path for path in paths if path not in stores and path not in missing]
+    files = list(session_paths(named)) if named or not paths else []
     totals = ScanTotals()
     absent = [Report(public(path), error=_ABSENT) for path in missing]
     if stores:
@@ -121,6 +125,8 @@ def run(request: ScanRequest) -> int:
     others = sorted((one for one in scanned if one.is_unknown), key=lambda one: one.target)
     hint = ""
     if not options.emit([*found, *absent], others):
+        if not found and not paths:
+            say_nothing_found()
         hint = _print_overview(found, totals, named, every=request.every)
         _say_unknown(others, named, every=request.every)
     # a file that was named is reported; one that only lies in a folder is not
@@ -181,17 +187,18 @@ def start_workers(workers: int) -> Pool:
 
 def _scan_files(files: Sequence[str], workers: int | None) -> Iterator[Report]:
     """Check all files, the largest first, so that no core waits for a large one at the end."""
-    if workers is None:
-        is_small = sum(map(file_size, files)) < WORTH_WORKERS
-        parts = 1 if is_small else max(sum(map(count_parts, files)), 1)
-        workers = min(count_cores(), parts)
     order = [
         (path, part, parts)
         for path in sorted(files, key=file_size, reverse=True)
         for parts in [count_parts(path)]
         for part in range(parts)
     ]
-    if workers == 1:
+    if workers is None:
+        is_small = sum(map(file_size, files)) < WORTH_WORKERS
+        workers = 1 if is_small else count_cores()
+    # each is an interpreter of its own, and more than there are parts would do nothing
+    workers = min(workers, len(order))
+    if workers <= 1:
         yield from _with_progress(order, map(scan_part, order))
         return
     with start_workers(workers) as pool:
@@ -316,8 +323,6 @@ def _print_overview(
     Returns what to type next, to be printed at the end.
     """
     if not found:
-        if not named:
-            say_nothing_found()
         return ""
     for line in table_lines(totals.sorted(), terminal.width(), home_folder()):
         terminal.say(line)
@@ -421,13 +426,14 @@ COMMAND = Command(
     run=run,
     bundle=ScanRequest,
     details=(
-        "Looks in the places where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and "
-        "goose keep their sessions, reads every file on all cores and changes nothing. "
-        "Says of each session that is not healthy what is wrong, and the command that repairs it. "
-        "PATH may be the address of a PostgreSQL: then it looks through a Lockstitch store there, "
-        "and through the checkpoints that LangGraph keeps in it, of all schemas or of the one that "
-        "?schema=NAME names. Tables of other roles than the one that connects, and than "
-        "superusers, are read if ?owner=ROLE names them: their code could run with its rights."
+        "Looks where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and goose keep "
+        "their sessions, reads every file on all cores and changes nothing. For each session "
+        "that is not healthy it says what is wrong, and which command repairs it. PATH may be "
+        "the address of a PostgreSQL database: scan then checks a Lockstitch store there, and "
+        "the checkpoints that LangGraph keeps in it, in all schemas or in the one that "
+        "?schema=NAME names. Tables that belong neither to the connecting role nor to a "
+        "superuser are read only if ?owner=ROLE names their owner, because their code could run "
+        "with your role's rights."
     ),
     examples=(
         "lockstitch scan",
@@ -437,12 +443,15 @@ COMMAND = Command(
         "lockstitch scan postgresql://localhost/agents --shard 1/3   # and 2/3, 3/3 elsewhere",
     ),
     operand=Operand(
-        "paths", "PATH", "Files, folders or databases instead of the known places.", many=True
+        "paths",
+        "PATH",
+        "Files, folders or databases to look in, instead of the usual places.",
+        many=True,
     ),
     options=(
         WORKERS,
         SHARD,
-        option("--all -a", "List the healthy sessions, too.", name="every"),
+        option("--all -a", "List healthy sessions, too.", name="every"),
         *REPORT_OPTIONS,
         JSON,
     ),

@@ -32,7 +32,7 @@ Found = tuple[str, str, "Match"]
 def run(*, words: list[str], limit: int, session: str | None, as_json: bool) -> int:
     """Search, print matches as they are found, and return the exit status."""
     if not words:
-        raise UsageError('give words to look for: lockstitch search "failing test" [TARGET]...')
+        raise UsageError('name the words to look for: lockstitch search "failing test" [TARGET]...')
     failures: list[tuple[str, str]] = []
     found = islice(_search_all(words[0], words[1:], session, failures), limit)
     if as_json:
@@ -142,14 +142,14 @@ COMMAND = Command(
     name="search",
     run=run,
     details=(
-        "WORDS are one argument, in quotes if there are several: one message must contain all "
-        "of them, in any case. Looks at what users, models and tools said. Without a TARGET it "
-        "looks through the sessions of all known programs on this machine, as a resume would "
-        "send them; a TARGET may also be a Lockstitch store, in which what was rewound "
-        "is found, too. Prints the record or message and a little of the text around; a "
-        "terminal shows the title, the project and the age of its session above. With --json: "
-        '"matches", each with target, format, session, seq, who, excerpt and at, and "errors". '
-        "Changes nothing."
+        "WORDS is one argument, in quotes if there are several: one message must contain all of "
+        "them, in upper or lower case. Searches what users, models and tools said. Without a "
+        "TARGET it searches the sessions of all known programs on this machine, as a resume "
+        "would send them. A TARGET may also be a Lockstitch store; turns that were rewound are "
+        "found there, too. Prints the record or message with a little of the text around the "
+        "match; a terminal also shows the session's title, project and age above it. With "
+        '--json: "matches", each with target, format, session, seq, who, excerpt and at, and '
+        '"errors". Changes nothing.'
     ),
     examples=(
         'lockstitch search "failing test"',
@@ -166,7 +166,7 @@ COMMAND = Command(
     options=(
         option(
             "--limit -n N",
-            f"Stop after so many matches (default: {_MOST}).",
+            f"Stop after this many matches (default: {_MOST}).",
             default=_MOST,
             read=read_number("a number of matches, 1 or more", 1),
         ),

@@ -105,16 +105,16 @@ PROVIDER = Command(
     name="provider",
     run=run_provider,
     details=(
-        "Speaks Anthropic Messages, OpenAI Responses, OpenAI Chat, Gemini and Bedrock Converse on "
-        "127.0.0.1, streaming or not. What the real provider would refuse it refuses, with status "
-        "400 and the provider's own words; everything else it answers with `ok`, or with the "
-        'replies of a file: a JSON list such as [{"text": "on it", "calls": [{"name": "bash", '
-        '"arguments": {"command": "ls"}}]}], the same as TOML ([[replies]]), or a Python file with '
-        "a function reply(request). A reply with calls waits for a request that offers those "
-        "tools. --fault makes answers go wrong: drop, status=529, retry-after=7, stall=5, after=3 "
-        "(events), slow=0.2, cut=3 (events), cut-bytes=100, ids=repeated, only=summaries, times=2; "
-        "words that stand together happen together, a comma begins the next fault. "
-        "Ctrl-C ends it."
+        "Speaks Anthropic Messages, OpenAI Responses, OpenAI Chat, Gemini and Bedrock Converse "
+        "on 127.0.0.1, streaming or not. What the real provider would refuse it refuses, with "
+        "status 400 and the provider's own words. Everything else it answers with `ok`, or with "
+        'the replies in a file: a JSON list such as [{"text": "on it", "calls": [{"name": '
+        '"bash", "arguments": {"command": "ls"}}]}], the same as TOML ([[replies]]), or a '
+        "Python file with a function reply(request). A reply with calls waits for a request "
+        "that offers those tools. --fault makes answers fail: drop, status=529, retry-after=7, "
+        "stall=5, after=3 (events), slow=0.2, cut=3 (events), cut-bytes=100, ids=repeated, "
+        "only=summaries, times=2. Words separated by spaces apply together; a comma begins the "
+        "next fault. Ctrl-C stops it."
     ),
     examples=(
         "lockstitch provider",
@@ -125,7 +125,7 @@ PROVIDER = Command(
     operand=Operand(
         "profiles",
         "PROFILE",
-        "Profiles to judge by, as in openai-chat:mistral; else the vendor's own rules.",
+        "Profiles to judge by, as in openai-chat:mistral (default: the vendor's own rules).",
         many=True,
         is_target=False,
     ),
@@ -136,9 +136,11 @@ PROVIDER = Command(
             default=8400,
             read=read_port,
         ),
-        option("--reply FILE", "Replies to give: JSON, TOML or a Python file."),
-        option("--fault WORDS", "What shall go wrong with answers."),
-        option("--record DIR", "Keep every request body in this folder; never headers or keys."),
+        option("--reply FILE", "Replies to give: a JSON, TOML or Python file."),
+        option("--fault WORDS", "How answers should fail."),
+        option(
+            "--record DIR", "Keep every request body in this folder, but never headers or keys."
+        ),
         JSON,
     ),
 )
@@ -231,14 +233,14 @@ PROXY = Command(
     name="proxy",
     run=run_proxy,
     details=(
-        "Point a client's base URL here. A request that is fine goes on byte for byte; one that "
+        "Point a client's base URL here. A valid request passes through byte for byte. One that "
         "the provider would refuse is healed, always in the same way, and the reply says so in "
-        "the header lockstitch-repaired. Speaks the APIs of Anthropic, OpenAI (Chat and "
-        "Responses), Gemini and Bedrock; everything else passes. Keys pass through and are never "
-        "stored or logged. The configuration is a TOML file with several upstreams; options come "
-        "before what it says. A token, which is needed to listen beyond this machine, is taken "
-        f"from the environment variable {_TOKEN} or from a file. Ctrl-C ends it, after "
-        "what runs is done."
+        "the header lockstitch-repaired. Handles the APIs of Anthropic, OpenAI (Chat and "
+        "Responses), Gemini and Bedrock; everything else passes through. Keys pass through and "
+        "are never stored or logged. The configuration is a TOML file with several upstreams; "
+        "options take precedence over it. Listening beyond this machine needs a token, from the "
+        f"environment variable {_TOKEN} or from a file. Ctrl-C stops it after running requests "
+        "are done."
     ),
     examples=(
         "lockstitch proxy",
@@ -249,7 +251,7 @@ PROXY = Command(
     operand=Operand(
         "config",
         "CONFIG",
-        "Configuration file; none sends requests to the vendors' own addresses.",
+        "Configuration file; without one, requests go to the vendors' own addresses.",
         is_target=False,
     ),
     options=(
@@ -260,19 +262,20 @@ PROXY = Command(
             "Port to listen on; 0 takes a free one (default: 8484).",
             read=read_number(),
         ),
-        option("--token-file FILE", "File with the token that every request must bring."),
+        option("--token-file FILE", "File with the token that every request must carry."),
         option("--record URL", "Keep every conversation as a session in this store."),
         option("--workers N", "Processes that share the port (default: 1).", read=read_number()),
         option(
             "--max-body MIB",
-            "Largest body that is taken, in MiB (default: 256).",
+            "Largest body to accept, in MiB (default: 256).",
             read=read_number(),
         ),
         option(
             "--fail-closed",
-            "Refuse what cannot be checked, healed or recorded, instead of passing it as it came.",
+            "Refuse what cannot be checked, healed or recorded, instead of passing it through "
+            "as it came.",
         ),
-        option("--no-retry", "Do not heal and send once more what the provider refused."),
+        option("--no-retry", "Do not heal and retry what the provider refused."),
         JSON,
     ),
 )
@@ -295,7 +298,7 @@ def run_ui(*, target: str | None, port: int | None, no_browser: bool, as_json: b
                 render.emit_json_line(url=address)
                 return
             terminal.say(f"Open {address}")
-            terminal.note("The address lets one browser in, once. Ctrl-C ends it.")
+            terminal.note("The address lets one browser in, once. Ctrl-C stops it.")
             terminal.flush()
             if not no_browser:
                 _open_browser(address, stack)
@@ -331,13 +334,13 @@ UI = Command(
     name="ui",
     run=run_ui,
     details=(
-        "Shows the sessions of this machine, or those of TARGET: a file, a folder, the id of a "
-        "session, a Lockstitch store (sqlite:///, jsonl:///, postgresql://) or a "
-        "database of LangGraph's. A session is shown as a timeline in which each call stands with "
-        "its result and what a resume would drop is marked. Everything that changes a session "
-        "says first what it will change, and asks. The page is served on 127.0.0.1 only, to the "
-        "one browser that opens the printed address; secrets are masked until they are asked for. "
-        "Nothing leaves this machine. Ctrl-C ends it."
+        "Shows the sessions on this machine, or those of TARGET: a file, a folder, a session "
+        "id, a Lockstitch store (sqlite:///, jsonl:///, postgresql://) or a LangGraph database. "
+        "A session is shown as a timeline that puts each call with its result and marks what a "
+        "resume would drop. Every action that changes a session first says what it will change, "
+        "and asks. The page is served on 127.0.0.1 only, to the one browser that opens the "
+        "printed address; secrets are masked until you ask to see them. Nothing leaves this "
+        "machine. Ctrl-C stops it."
     ),
     examples=(
         "lockstitch ui",
@@ -346,7 +349,9 @@ UI = Command(
         "lockstitch ui --no-browser",
     ),
     operand=Operand(
-        "target", "TARGET", "A file, a folder, an id or a store; else all of this machine."
+        "target",
+        "TARGET",
+        "A file, a folder, a session id or a store (default: all sessions on this machine).",
     ),
     options=(
         option(
@@ -393,8 +398,8 @@ def run_watch(  # noqa: PLR0913 - one keyword an option
             return
         folders = several(len(found.folders), "folder")
         terminal.note(
-            f"Watching {several(found.sessions, 'session')} in {folders}. Ctrl-C ends it; "
-            "`lockstitch scan` checks the sessions that nobody writes to."
+            f"Watching {several(found.sessions, 'session')} in {folders}. Ctrl-C stops it; "
+            "`lockstitch scan` checks the sessions that are not being written to."
         )
 
     def report(event: Notice) -> None:
@@ -428,13 +433,13 @@ WATCH = Command(
     name="watch",
     run=run_watch,
     details=(
-        "Follows the places where the known programs keep their sessions, or PATH, and reads what "
-        "is appended. What is wrong is reported in one line, with the command that repairs it. A "
-        "call without a result at the end of a session may be at work: it is reported only when "
-        "the session was not written to for a while and its program has ended. --repair repairs "
-        "such sessions then, with a backup, and never one that a program has open. The command of "
-        "--exec is run without a shell; it gets the event as JSON on its standard input, and in "
-        "variables such as LOCKSTITCH_TARGET and LOCKSTITCH_CODES."
+        "Watches the places where the known programs keep their sessions, or PATH, and reads "
+        "what is appended. Each problem is reported in one line, with the command that repairs "
+        "it. A call without a result at the end of a session may still be running: it is "
+        "reported only if the session has not been written to for a while and its program has "
+        "ended. --repair then repairs such sessions, with a backup, and never one that a "
+        "program has open. The --exec command is run without a shell; it gets the event as JSON "
+        "on its standard input, and in variables such as LOCKSTITCH_TARGET and LOCKSTITCH_CODES."
     ),
     examples=(
         "lockstitch watch",
@@ -443,17 +448,19 @@ WATCH = Command(
         "lockstitch watch ~/.claude/projects --json",
         "lockstitch watch --exec 'logger -t sessions -f /dev/stdin'",
     ),
-    operand=Operand("paths", "PATH", "Files or folders instead of the known places.", many=True),
+    operand=Operand(
+        "paths", "PATH", "Files or folders to watch, instead of the usual places.", many=True
+    ),
     options=(
-        option("--repair", "Repair sessions at rest, with a backup."),
+        option("--repair", "Repair idle sessions, with a backup."),
         option(
             "--idle SECONDS",
-            "How long nothing is written until a session is at rest (default: 30).",
+            "Seconds without a write after which a session is idle (default: 30).",
             default=_IDLE,
             read=read_seconds,
         ),
-        option("--notify", "Show a notice on the desktop, too."),
+        option("--notify", "Show a desktop notification, too."),
         option("--exec CMD", "Run this command for every event.", name="command"),
-        option("--json", "Print one JSON document a line for programs.", name="as_json"),
+        option("--json", "Print one JSON document per line for programs.", name="as_json"),
     ),
 )

@@ -268,10 +268,13 @@ def run(request: ShowRequest) -> int:
     if is_own_store(target, request.form):
         if request.dropped:
             raise UsageError(
-                "--dropped is for the sessions of other programs; nothing is dropped here"
+                "--dropped is for other programs' sessions; nothing is dropped in a Lockstitch "
+                "store"
             )
         return _show_journal(str(target), session, width, request)
-    stored = find_one(target, request.form, session).open(follow_symlinks=True)
+    source = find_one(target, request.form, session)
+    with naming_target(source.path):
+        stored = source.open(follow_symlinks=True)
     if request.dropped:
         page_lines(dropped_lines(stored, terminal.width(), full=request.full))
         return CLEAN
@@ -373,9 +376,9 @@ COMMAND = Command(
     bundle=ShowRequest,
     details=(
         "Shows what a resume would send, and marks broken places with their code. In a session "
-        "of a Lockstitch store, every call is shown with what became of it, and the "
-        "checkpoints are marked. On a terminal it goes through a pager. Control characters in "
-        "the content are made harmless."
+        "of a Lockstitch store, every call is shown with its outcome, and checkpoints are "
+        "marked. On a terminal the output goes through a pager. Control characters in the "
+        "content are made harmless."
     ),
     examples=(
         "lockstitch show session.jsonl",
@@ -384,12 +387,17 @@ COMMAND = Command(
         "lockstitch show session.jsonl --around 519",
         "lockstitch show sqlite:///agent.db --session ticket-42",
     ),
-    operand=Operand("target", "TARGET", "A file, the id of a session, or a store's address."),
+    operand=Operand("target", "TARGET", "A file, a session id, or the address of a store."),
     options=(
         option(
-            "--tail N", "Only the last N turns.", name="last", read=read_number("a number of turns")
+            "--tail N",
+            "Show only the last N turns.",
+            name="last",
+            read=read_number("a number of turns"),
         ),
-        option("--around PLACE", "Only the turns around a place of a finding.", name="place"),
+        option(
+            "--around PLACE", "Show only the turns around the place of a finding.", name="place"
+        ),
         option("--full", "Do not shorten long texts."),
         option("--dropped", "Show the turns that a resume would drop instead."),
         LAST,

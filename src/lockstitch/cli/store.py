@@ -44,7 +44,10 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
     """Rewind one session, and return the exit status."""
     target = require_own_session(target)
     if undo == (to is not None):
-        raise UsageError("give either --to PLACE or --undo")
+        raise UsageError(
+            "name where to go with --to PLACE, or take the last rewind back with --undo: one of "
+            "the two"
+        )
     place = None if to is None else parse_place(to)
     with naming_target(target):
         journal = stored.read(target, session)
@@ -52,7 +55,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
     left = stored.left_behind(journal, aim)
     where = f"{render.target_name(journal.session)}: back from record {journal.state.seq} to {aim}."
     if left == stored.Left(0, 0, 0):
-        terminal.note(f"{where} Nothing leaves the conversation; what a rewind took out is back.")
+        terminal.note(f"{where} Nothing leaves the conversation; what a rewind removed is back.")
     else:
         replies = f"{left.replies} {'reply' if left.replies == 1 else 'replies'}"
         parts = (several(left.turns, "turn"), replies, several(left.calls, "call"))
@@ -64,7 +67,7 @@ def run_rewind(  # noqa: PLR0913 - one keyword an option
         try:
             moved = stored.rewind(target, journal.session, to=place, wait=wait)
         except Held as error:
-            hint = "--wait SECONDS waits for it; `lockstitch fork` makes a copy to go on with"
+            hint = "--wait SECONDS waits for it; `lockstitch fork` makes a copy to continue with"
             raise Held(f"{error.message}. {hint}").about(error.target, error.session) from error
     if as_json:
         fields = {"session": moved.session, "from": moved.was, "to": moved.to, "seq": moved.seq}
@@ -85,19 +88,19 @@ REWIND = Command(
     name="rewind",
     run=run_rewind,
     details=(
-        "For sessions in Lockstitch stores. Says what leaves the conversation and asks; "
-        "--yes does not ask. The rewind is one more record, and --undo takes it back. If a program "
-        "has the session open, the command says which; --wait waits for it."
+        "For sessions in Lockstitch stores. Says what leaves the conversation and asks first; "
+        "--yes skips the question. The rewind is one more record, and --undo takes it back. If "
+        "a program has the session open, the command says which; --wait waits for it."
     ),
     examples=(
         "lockstitch rewind sqlite:///agent.db --session ticket-42 --to 17",
         "lockstitch rewind agent.db --to before-the-migration --yes",
         "lockstitch rewind agent.db --undo",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    operand=Operand("target", "TARGET", "The address or file of a store.", required=True),
     options=(
         option("--to PLACE", "Number of a record, or label of a checkpoint."),
-        option("--undo", "Take the last rewind back."),
+        option("--undo", "Undo the last rewind."),
         SESSION,
         WAIT,
         YES,
@@ -112,7 +115,7 @@ _TWO = 2
 def run_fork(*, names: list[str], at: str | None, session: str | None, as_json: bool) -> int:
     """Fork one session, and return the exit status."""
     if len(names) != _TWO:
-        raise UsageError("give a store and the name of the new session: lockstitch fork TARGET NEW")
+        raise UsageError("name a store and the new session: lockstitch fork TARGET NEW")
     target, new = require_own_session(names[0]), names[1]
     with naming_target(target):
         name = stored.name_in(target, session)
@@ -130,14 +133,16 @@ FORK = Command(
     name="fork",
     run=run_fork,
     details=(
-        "For sessions in Lockstitch stores. The new session holds the records up to --at, "
-        "or all of them, in the same store. The old one is only read, so it may be in use."
+        "For sessions in Lockstitch stores. The new session holds the records up to --at, or "
+        "all of them, in the same store. The old session is only read, so it may be in use."
     ),
     examples=(
         "lockstitch fork sqlite:///agent.db ticket-42-again --session ticket-42",
         "lockstitch fork agent.db other-way --session ticket-42 --at 17",
     ),
-    operand=Operand("names", "TARGET NEW", "A store's address or file; the new name.", many=True),
+    operand=Operand(
+        "names", "TARGET NEW", "The address or file of a store; the new name.", many=True
+    ),
     options=(
         option("--at PLACE", "Number of the last record to take, or label of a checkpoint."),
         SESSION,
@@ -182,15 +187,15 @@ CHECKPOINTS = Command(
     name="checkpoints",
     run=run_checkpoints,
     details=(
-        "A session in a Lockstitch store has one before every batch of tool calls, one at "
-        "the end of every turn, and those that were named. The number is what `lockstitch rewind` "
-        "and `lockstitch fork` take. Times are in UTC."
+        "A session in a Lockstitch store has a checkpoint before every batch of tool calls, one "
+        "at the end of every turn, and those that you named. `lockstitch rewind` and "
+        "`lockstitch fork` take the number. Times are in UTC."
     ),
     examples=(
         "lockstitch checkpoints sqlite:///agent.db --session ticket-42",
         "lockstitch checkpoints agent.db --json",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    operand=Operand("target", "TARGET", "The address or file of a store.", required=True),
     options=(SESSION, JSON),
 )
 
@@ -247,8 +252,8 @@ def run_retain(  # noqa: PLR0913 - one keyword an option
     for spared in done.spared[len(planned.spared) :]:
         terminal.note(f"{render.target_name(spared.session)}: stays, {spared.reason}")
     terminal.note(
-        f"Deleted {several(len(done.removed), 'session')}, and wrote it down: "
-        "`lockstitch retain --audit` shows it."
+        f"Deleted {several(len(done.removed), 'session')}, and recorded it: `lockstitch retain "
+        "--audit` shows it."
     )
     return CLEAN
 
@@ -272,7 +277,7 @@ def _show_retention(planned: Retention) -> None:
     if planned.spared[_SHOWN:]:
         terminal.note(f"… and {len(planned.spared) - _SHOWN} more stay")
     if not planned.removed:
-        terminal.note("No session has to go.")
+        terminal.note("No session needs to be deleted.")
 
 
 def _emit_retention(target: str, found: Retention, *, as_json: bool, is_done: bool) -> None:
@@ -314,7 +319,7 @@ def _print_audit(target: str, *, as_json: bool) -> int:
         why = terminal.escape_controls(f"{one.reason}; {one.by}")
         terminal.say(f"{utc_time(one.at)}  {render.target_name(one.session)}  {records}  {why}")
     if not found:
-        terminal.note("Nothing was written down yet.")
+        terminal.note("Nothing has been recorded yet.")
     return CLEAN
 
 
@@ -322,12 +327,12 @@ RETAIN = Command(
     name="retain",
     run=run_retain,
     details=(
-        "For Lockstitch stores. Shows which sessions would go and asks; --yes does not "
-        "ask, and --dry-run only shows. Either rule is enough for a session to go. One that "
-        "somebody holds stays, and so does one whose turn is open or waits for somebody, unless "
-        "--including-open. Every removal is written down in the store first, with the name, the "
-        'time, the reason and who did it: --audit shows that. With --json: "removed", "spared" and '
-        '"applied"; with --audit "audit".'
+        "For Lockstitch stores. Shows which sessions would be deleted and asks first; --yes "
+        "skips the question, and --dry-run only shows. One of the two rules is enough for a "
+        "session to be deleted. A session that a program holds stays, and so does one whose "
+        "turn is open or waiting, unless you pass --including-open. Every deletion is recorded "
+        "in the store first, with the name, the time, the reason and who did it: --audit shows "
+        'that. With --json: "removed", "spared" and "applied"; with --audit "audit".'
     ),
     examples=(
         "lockstitch retain sqlite:///agent.db --older-than 90d --dry-run",
@@ -335,20 +340,22 @@ RETAIN = Command(
         "lockstitch retain sqlite:///agent.db --older-than 6w --tag trial",
         "lockstitch retain sqlite:///agent.db --audit",
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    operand=Operand("target", "TARGET", "The address or file of a store.", required=True),
     options=(
         option(
             "--older-than AGE",
-            "Remove sessions not changed for so long: 90d, 12h, 6w.",
+            "Delete sessions not changed for this long: 90d, 12h, 6w.",
             read=read_age,
         ),
         option(
-            "--keep N", "Remove all but the N changed last.", read=read_number("a whole number")
+            "--keep N",
+            "Delete all but the N that changed last.",
+            read=read_number("a whole number"),
         ),
-        option("--tag TAG", "Only sessions with this tag."),
-        option("--including-open", "Also sessions whose turn is open or waits."),
-        option("--dry-run", "Only show what would go."),
-        option("--audit", "Show what was removed so far, and why."),
+        option("--tag TAG", "Take only sessions with this tag."),
+        option("--including-open", "Also delete sessions whose turn is open or waiting."),
+        option("--dry-run", "Only show what would be deleted."),
+        option("--audit", "Show what was deleted so far, and why."),
         YES,
         JSON,
     ),
@@ -383,8 +390,9 @@ def run_delete(  # noqa: PLR0913 - one keyword an option
         terminal.emit(render.encode_json(target=public(target), **fields))
         return CLEAN
     terminal.note(
-        f"Deleted {render.target_name(done.session)}. `lockstitch vacuum {pasted(public(target))}` "
-        "gives its room back, and clears what the files may still hold of it."
+        f"Deleted {render.target_name(done.session)}. `lockstitch vacuum "
+        f"{pasted(public(target))}` frees its space, and erases what the files may still hold of "
+        "it."
     )
     return CLEAN
 
@@ -393,20 +401,21 @@ DELETE = Command(
     name="delete",
     run=run_delete,
     details=(
-        "For sessions in Lockstitch stores. Says what goes and asks; --yes does not ask. "
-        "Its records go, and large values that no other session uses. If a program has the session "
-        "open, the command says which; --wait waits for it. With --reason the name, the time and "
-        "the reason stay in the store's audit. With --json: session, records and companions."
+        "For sessions in Lockstitch stores. Says what will be deleted and asks first; --yes "
+        "skips the question. Deletes the session's records, and large values that no other "
+        "session uses. If a program has the session open, the command says which; --wait waits "
+        "for it. With --reason, the name, the time and the reason stay in the store's audit. "
+        "With --json: session, records and companions."
     ),
     examples=(
         "lockstitch delete sqlite:///agent.db --session ticket-42",
         'lockstitch delete sqlite:///agent.db --session ticket-42 --reason "asked by the user" -y',
     ),
-    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    operand=Operand("target", "TARGET", "The address or file of a store.", required=True),
     options=(
         SESSION,
         WAIT,
-        option("--reason TEXT", "Write it down in the store's audit."),
+        option("--reason TEXT", "Record this reason in the store's audit."),
         YES,
         JSON,
     ),
@@ -421,7 +430,7 @@ def run_vacuum(*, target: str | None, as_json: bool) -> int:
     if as_json:
         terminal.emit(render.encode_json(target=public(target), freed=freed))
         return CLEAN
-    terminal.note(f"Gave {size(freed)} back." if freed else "There was nothing to give back.")
+    terminal.note(f"Freed {size(freed)}." if freed else "There was nothing to free.")
     return CLEAN
 
 
@@ -429,11 +438,11 @@ VACUUM = Command(
     name="vacuum",
     run=run_vacuum,
     details=(
-        "For Lockstitch stores. Sessions can be used meanwhile, but in a large store "
-        'their writers may have to wait. With --json: "freed", how many bytes were freed, as far '
-        "as that is known."
+        "For Lockstitch stores. Sessions can be used meanwhile, but in a large store their "
+        'writers may have to wait. With --json: "freed", how many bytes were freed, as far as '
+        "that is known."
     ),
     examples=("lockstitch vacuum sqlite:///agent.db",),
-    operand=Operand("target", "TARGET", "A store's address, or its file.", required=True),
+    operand=Operand("target", "TARGET", "The address or file of a store.", required=True),
     options=(JSON,),
 )

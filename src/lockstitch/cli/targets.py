@@ -74,19 +74,19 @@ def naming_target(target: str) -> Iterator[None]:
 def require_own_session(target: str | None) -> str:
     """Return a target that is a Lockstitch store; raise an error with a hint for other programs."""
     if target is None:
-        raise UsageError("nothing to read: give the address of a store, such as sqlite:///agent.db")
+        raise UsageError("nothing to read: name the address of a store, such as sqlite:///agent.db")
     return require_store(
         target,
-        "checkpoints, rewind and fork are for. Of another program's session, `lockstitch repair "
-        "--branch` writes a branch as a session of its own, and `--strategy rollback` goes back to "
-        "the last complete turn",
+        "checkpoints, rewind and fork need. For another program's session, `lockstitch repair "
+        "--branch` writes a branch as a new session, and `--strategy rollback` goes back to the "
+        "last complete turn",
     )
 
 
-def require_store(target: str | None, purpose: str = "this command is for") -> str:
+def require_store(target: str | None, purpose: str = "this command needs") -> str:
     """Return a target that is a Lockstitch store, for a command that works only on those."""
     if target is None:
-        raise UsageError("give the address of a store, such as sqlite:///agent.db")
+        raise UsageError("name the address of a store, such as sqlite:///agent.db")
     if not is_own_store(target, None):
         if "://" not in target and not os.path.lexists(target):
             raise Unreadable("no such file").about(public(target))
@@ -191,7 +191,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
     from lockstitch.sources import listing
 
     if target is not None or session is not None:
-        raise UsageError("--last takes the session that was used last: give no other")
+        raise UsageError("--last takes the most recently used session: do not name another")
     folder = current_folder()
     found = None
     for known in listing.summarize_files(session_paths()):
@@ -202,7 +202,9 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
             found = known
             break
     if found is None:
-        raise UsageError("no sessions were found on this machine; `lockstitch scan` says where")
+        raise UsageError(
+            "no sessions were found on this machine; `lockstitch scan` says where it looked"
+        )
     terminal.note(f"{found.program} {pasted(found.target)} {found.session or ''}".rstrip())
     return found.target, found.session if may_hold_many(found.target) else None
 
@@ -210,7 +212,7 @@ def last_used_session(target: str | None, session: str | None) -> tuple[str, str
 def find_one(target: str | None, form: str | None, session: str | None) -> Source:
     """Return the only session that a target names."""
     if target is None:
-        raise UsageError("nothing to read: give a file or the id of a session")
+        raise UsageError("nothing to read: name a file or a session id")
     name = public(target)
     try:
         found = resolve(target, format=form, session=session, most=_SHOWN)
@@ -223,13 +225,13 @@ def find_one(target: str | None, form: str | None, session: str | None) -> Sourc
     if len(found) > 1:
         ids = ", ".join(str(source.session) for source in found[:3] if source.session)
         more = f" such as {ids}" if ids else ""
-        count = f"{_SHOWN} sessions or more" if len(found) == _SHOWN else f"{len(found)} sessions"
+        count = f"{_SHOWN} or more sessions" if len(found) == _SHOWN else f"{len(found)} sessions"
         many = count if is_postgres(target) else f"{len(found)} sessions"
         raise UsageError(f"it holds {many}; name one with --session{more}").about(name)
     if found[0].format == _REQUESTS:
         raise UsageError(
-            "it holds a request on every line; check and repair take such a file, "
-            "this command takes one request, in a file of its own"
+            "it holds a request on every line; check and repair take such a file, but this "
+            "command takes a file with one request"
         ).about(name)
     return found[0]
 
@@ -243,8 +245,8 @@ def survey_of(
     """Return options for going through stores and databases, with a progress bar."""
     if part is not None and not (targets and are_threads):
         raise UsageError(
-            "--shard divides the threads of a PostgreSQL with LangGraph's checkpoints: give its"
-            " address, and no --session"
+            "--shard divides the threads of a PostgreSQL database with LangGraph's checkpoints: "
+            "name its address, and leave out --session"
         )
     return Survey(workers=workers, shard=part or (1, 1), bar=ProgressBar)
 

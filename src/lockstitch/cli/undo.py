@@ -25,7 +25,7 @@ from lockstitch.cli.options import (
 from lockstitch.cli.targets import naming_target, write_copy
 from lockstitch.cli.terminal import CLEAN, FAILED, FINDINGS, wrap_rows
 from lockstitch.conversation.json_text import dump
-from lockstitch.errors import LockstitchError, UsageError, reason_of
+from lockstitch.errors import LockstitchError, UnknownFormat, UsageError, reason_of
 from lockstitch.files import backup as backups
 from lockstitch.rules.rule import several
 from lockstitch.sources import operations
@@ -69,20 +69,27 @@ def run_undo(request: UndoRequest) -> int:
     """Undo the last repair of every target, or list the backups, and return the exit status."""
     targets, session, run_id = request.targets, request.session, request.run_id
     if not targets:
-        raise UsageError("nothing to undo: give a file or a folder that was repaired")
+        raise UsageError("nothing to undo: name a file or a folder that was repaired")
     if run_id is not None and run_id.startswith(migrate.MIGRATION) and not request.listing:
         if len(targets) > 1:
-            raise UsageError("a migration is taken back in one store: give one target")
+            raise UsageError("a migration is undone in one store: name one target")
         return migrate.undo(targets[0], session, run_id, as_json=request.as_json)
     if any(map(_is_repaired_store, targets)) and not request.listing:
         if len(targets) > 1:
-            raise UsageError("a Lockstitch store is repaired alone: give one target")
+            raise UsageError("a Lockstitch store is undone by itself: name one target")
         return _undo_store(request)
     if any(map(is_postgres, targets)):
         if request.force or len(targets) > 1:
-            raise UsageError("a database is taken back alone, and never by force")
+            raise UsageError("a database is undone by itself, and never with --force")
         with naming_target(targets[0]):
-            return _list_threads(request) if request.listing else _undo_threads(request)
+            if request.listing:
+                return _list_threads(request)
+            try:
+                return _undo_threads(request)
+            except UnknownFormat:
+                if classify(targets[0]) != STORE:
+                    raise
+        return _undo_store(request)
     if request.listing:
         return _list_kept(request)
     due, refused = _find_due(request)
@@ -118,8 +125,8 @@ def _undo_store(request: UndoRequest) -> int:
     with naming_target(target):
         done = stored.undo(target, request.session)
     terminal.note(
-        f"{render.target_name(public(target))}:{done.session}: as it was before its repair; what "
-        f"it had become is kept as {done.aside}."
+        f"{render.target_name(public(target))}:{done.session}: as it was before its repair; its "
+        f"later state is kept as {done.aside}."
     )
     if request.as_json:
         fields = {"target": public(target), "session": done.session, "restored": done.session}
@@ -133,7 +140,13 @@ def _undo_store(request: UndoRequest) -> int:
 def _list_threads(request: UndoRequest) -> int:
     """List the runs that repaired something in a database, newest first."""
     rows: list[dict[str, Any]] = []
-    for name, one in operations.past_runs(request.targets[0]):
+    try:
+        runs = list(operations.past_runs(request.targets[0]))
+    except UnknownFormat:
+        if classify(request.targets[0]) != STORE:
+            raise
+        runs = []
+    for name, one in runs:
         status = "undone" if one.undone == one.repairs else "done"
         facts = {"target": name, "run": one.run, "time": one.made.isoformat(), "status": status}
         rows.append({**facts, "repairs": one.repairs, "undone": one.undone})
@@ -168,7 +181,7 @@ def _undo_threads(request: UndoRequest) -> int:
     for piece in render.stream_json(undo()):
         if request.as_json:
             terminal.emit(piece)
-    terminal.note(f"Took {several(done, 'repair')} back.")
+    terminal.note(f"Undid {several(done, 'repair')}.")
     return FAILED if failed else CLEAN
 
 
@@ -213,13 +226,13 @@ def _confirm(due: list[Backup]) -> bool:
             try:
                 found = Path(backup.path).lstat()
             except FileNotFoundError:
-                what = f"is gone; {before} will be brought back"
+                what = f"is gone; {before} will be restored"
             else:
                 changed = datetime.fromtimestamp(found.st_mtime, UTC)
                 now = f"{size(found.st_size)}, last changed {changed:%Y-%m-%d %H:%M:%S} UTC"
-                what = f"{now}; {before} will take its place"
+                what = f"{now}; {before} will replace it"
         terminal.note(f"{_backup_name(backup)}: {what}")
-    return terminal.confirm("Take this back?", "--yes takes it back without asking")
+    return terminal.confirm("Undo this?", "--yes undoes it without asking")
 
 
 def _backup_name(backup: Backup) -> str:
@@ -270,7 +283,7 @@ def _list_kept(request: UndoRequest) -> int:
     for backup in found:
         when = f"{backup.time:%Y-%m-%d %H:%M:%S}"
         kind = "undo" if backups.is_undo(backup) else "repair"
-        count = backup.manifest.before_size
+        count = backup.manifest.before_size if backup.rows is None else backup_size(backup)
         row = f"{when}  {backup.run}  {kind:<6}  {backup.status:<10}  {count:>10}"
         own = operations.session_of(backup)
         more = "" if own is None else f"  {own}"
@@ -286,20 +299,20 @@ UNDO = Command(
     run=run_undo,
     bundle=UndoRequest,
     details=(
-        "Shows what will replace what, with sizes and dates, and asks; --yes does not "
-        "ask. For a folder: the last repair that touched files in it, all of them. For a database: "
-        "all that its last repair touched, or the last repair of one session (--session, or its "
-        "id). Refuses if a file is no longer what the repair left, because its program has gone "
-        "on; --force restores it anyway and keeps the present state as another backup. Refuses, "
-        "too, while a program has the session open. Backups in a folder .lockstitch that belongs "
-        "to another user, or that others may write to, are not believed. The undo of a file can "
-        "itself be undone: --list names its run, and --run takes it back. In a PostgreSQL with "
-        "LangGraph's "
-        "checkpoints, exactly the rows that a repair added are deleted: those of its last run, of "
-        "--run NAME, or of one thread (--session). A thread that has continued since its repair is "
-        "left alone and reported. In a Lockstitch store, the damaged session is back "
-        "under its name, and what the repair and its program made of it is kept. The --run "
-        "that `migrate` printed takes away the threads it copied, but for those in use since."
+        "Shows what will replace what, with sizes and dates, and asks first; --yes skips the "
+        "question. For a folder: the last repair that touched files in it, all of them. For a "
+        "database: everything that its last repair touched, or the last repair of one session "
+        "(--session, or its id). Refuses if a file has changed since the repair, because its "
+        "program has continued; --force restores it anyway and keeps the present state as "
+        "another backup. Also refuses while a program has the session open. Backups in a folder "
+        ".lockstitch that belongs to another user, or that others may write to, are not "
+        "trusted. The undo of a file can itself be undone: --list names its run, and --run "
+        "undoes it. In a PostgreSQL database with LangGraph's checkpoints, exactly the rows "
+        "that a repair added are deleted: those of its last run, of --run NAME, or of one "
+        "thread (--session). A thread that has continued since its repair is left alone and "
+        "reported. In a Lockstitch store, the damaged session gets its name back, and the "
+        "repaired one, with everything added since, is kept. With the --run that `migrate` "
+        "printed, the threads it copied are deleted, except those used since."
     ),
     examples=(
         "lockstitch undo session.jsonl",
@@ -313,9 +326,9 @@ UNDO = Command(
     operand=Operand("targets", "TARGET", "Files, folders or session ids.", many=True),
     options=(
         option("--list -l", "List the backups and change nothing.", name="listing"),
-        option("--run ID", "Undo this run of --list, or of migrate.", name="run_id"),
-        option("--force", "Restore even if the session has gone on since."),
-        option("--yes -y", "Take it back without asking."),
+        option("--run ID", "Undo this run, as named by --list or by migrate.", name="run_id"),
+        option("--force", "Restore even if the session has continued since."),
+        option("--yes -y", "Undo without asking."),
         SESSION,
         JSON,
     ),
@@ -342,7 +355,7 @@ def run_backups(  # noqa: PLR0913 - one keyword an option
     is_pruned = older_than is not None or keep is not None
     if shown is not None and is_pruned:
         raise UsageError(
-            "--show shows one backup; --older-than and --keep delete: give one of them"
+            "--show shows one backup; --older-than and --keep delete: use one or the other"
         )
     if output is not None and shown is None:
         raise UsageError("-o writes one backup to a file: name it with --show ID")
@@ -424,7 +437,7 @@ def _list_all(found: Sequence[Backup], targets: Sequence[str], *, as_json: bool)
     files = len({backup.path for backup in found})
     total = size(sum(map(backup_size, found)))
     counts = f"{several(len(found), 'backup')} of {several(files, 'file')}, {total}"
-    terminal.note(f"{counts}. They hold all that the sessions held, secrets too.")
+    terminal.note(f"{counts}. They hold everything that the sessions held, including secrets.")
     command = " ".join(["lockstitch backups", *map(pasted, targets)])
     terminal.note(f"To look at one: {command} --show {backup_id(found[0])}")
     terminal.note(f"To delete old ones: {command} --older-than 30d")
@@ -470,8 +483,8 @@ def _show_backup(
     if output is not None:
         if backup.rows is not None:
             raise UsageError(
-                f"{pasted(str(backup.record))} holds rows of a database, not a file; "
-                "`lockstitch undo` puts them back"
+                f"{pasted(str(backup.record))} holds rows of a database, not a file; `lockstitch "
+                "undo` puts them back"
             )
         write_copy(output, backups.read_original(backup), backup.path, force=force)
         terminal.note(f"Wrote {render.target_name(output)}.")
@@ -581,13 +594,14 @@ BACKUPS = Command(
     name="backups",
     run=run_backups,
     details=(
-        "Every repair keeps what it replaces in a folder .lockstitch beside the session, and what "
-        "could not stay in a quarantine with it. Lists those of all sessions of this machine, or "
-        "of the sessions, files and folders that are named. --show ID shows one: when it was made, "
-        "what the repair changed, and what is in its quarantine; with -o it is written to a file. "
-        "--older-than and --keep delete, after a question, what is older and all but the newest of "
-        "each session; what is deleted can no longer be undone. A backup of a repair that was cut "
-        "short is never deleted. Backups of another user are not touched."
+        "Every repair keeps what it replaces in a folder .lockstitch beside the session, along "
+        "with a quarantine of what had to be removed. Lists the backups of all sessions on this "
+        "machine, or of the sessions, files and folders that you name. --show ID shows one: "
+        "when it was made, what the repair changed, and what is in its quarantine; with -o it "
+        "is written to a file. --older-than and --keep delete backups that are older, or all "
+        "but the newest of each session, after asking; what is deleted can no longer be undone. "
+        "The backup of a repair that was interrupted is never deleted. Other users' backups are "
+        "not touched."
     ),
     examples=(
         "lockstitch backups",
@@ -607,7 +621,7 @@ BACKUPS = Command(
             "Delete all but the newest N of each session.",
             read=read_number("a whole number"),
         ),
-        option("--full", "Do not shorten what is in the quarantine."),
+        option("--full", "Show the quarantine in full."),
         option("--yes -y", "Delete without asking."),
         JSON,
     ),

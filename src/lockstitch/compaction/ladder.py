@@ -278,7 +278,7 @@ class _Descent:
             if text is not None:
                 yield AcceptedAnswer(key, text)
                 return text
-            self.failures.append("the answer was no summary")
+            self.failures.append("the answer was not a summary")
         return None
 
 

@@ -143,13 +143,13 @@ def weights(
 
 def checked_counter(counter: Counter, dialect: str) -> Counter:
     """Try a caller's counter on a word; raise ``UsageError`` if it cannot count."""
-    usage = "a counter is called as counter(messages, dialect) and gives a number of tokens"
+    usage = "a counter is called as counter(messages, dialect) and must return a number of tokens"
     try:
         tokens: object = counter([said_as(dialect, "word")], dialect)
     except Exception as error:
         raise UsageError(f"{usage}; this one raised {type(error).__name__}") from error
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise UsageError(f"{usage}; this one gave something else")
+        raise UsageError(f"{usage}; this one returned something else")
     return counter
 
 
@@ -240,7 +240,7 @@ def budget_of(tokens: object, most_bytes: object = None) -> TokenBudget:
         limit for limit in asked if isinstance(limit, int) and limit is not True and limit >= 1
     ]
     if len(limits) < len(asked):
-        raise UsageError("a budget is 1 token or more, and 1 byte or more")
+        raise UsageError("a budget must be at least 1 token and 1 byte")
     return TokenBudget(*limits)
 
 
@@ -448,7 +448,8 @@ def unmet(before: Cost, least: Cost, budget: TokenBudget) -> Unmet:
     if least.tokens >= before.tokens:
         return Unmet(f"{figures}, of which nothing can be left out; the budget is {budget}")
     figures += (
-        f"; with all that can be left out it has {least.tokens} tokens and {least.bytes} bytes"
+        f"; with everything left out that can be, it has {least.tokens} tokens and {least.bytes} "
+        "bytes"
     )
     return Unmet(f"{figures}, and the budget is {budget}", least.tokens)
 

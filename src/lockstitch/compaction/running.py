@@ -96,7 +96,7 @@ def latest_past(pasts: Iterable[SummarizerPast], now: float) -> SummarizerPast:
     return max(begun, key=lambda past: past.since, default=SummarizerPast())
 
 
-SILENT = "an earlier question to the summarizer has not come back, and its time is over"
+SILENT = "an earlier question to the summarizer has not been answered, and its time is up"
 _UNKNOWN = SummarizerPast()
 # The records of functions, for as long as the functions exist.
 _PASTS: list[tuple[weakref.ref[Any], SummarizerPast]] = []
@@ -147,7 +147,7 @@ class Summarizer:
         ignore_pause: bool = False,
     ) -> None:
         if not callable(function):
-            raise UsageError("summarize is a function from a prompt to a summary, or None")
+            raise UsageError("summarize must be a function from a prompt to a summary, or None")
         self.function = function
         self.name = name_of(function)
         self._scope = scope
@@ -268,7 +268,7 @@ class Clock:
 def _seconds(value: object, name: str) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
         return value
-    raise UsageError(f"{name} is a number of seconds, 0 or more")
+    raise UsageError(f"{name} must be a number of seconds, 0 or more")
 
 
 class Apart(Struct, frozen=True):
@@ -319,7 +319,7 @@ def compaction_actions(
         elif isinstance(step, AcceptedAnswer):
             yield Apart(partial(keep, step.key, step.text), must_end=True)
         else:
-            reason = summarizer.unasked if summarizer else "there is no summarizer"
+            reason = summarizer.unasked if summarizer else "no summarizer was given"
             seconds = clock.for_one
             if summarizer is None or reason or seconds <= 0:
                 answer = Unasked(reason or "there was no time left")
@@ -400,7 +400,7 @@ def check_answer(answer: Any) -> str | Failure:
     """Return an answer if it is a text, otherwise a failure."""
     if isinstance(answer, str | Failure):
         return answer
-    return Failure(f"the summary was a {type(answer).__name__}, not a text")
+    return Failure(f"the summary was a {type(answer).__name__}, not a string")
 
 
 class CompactLimits(TypedDict, total=False):
@@ -484,5 +484,5 @@ def compact_settings(
     if budget is not None:
         return CompactSettings(tokens=budget, dialect=dialect, **options)
     if CompactSettings(tokens=1, **options).most_bytes is not None:
-        raise UsageError("most_bytes= is for a compaction: give a budget= of tokens, too")
+        raise UsageError("most_bytes= is for a compaction: pass a budget= of tokens, too")
     return None

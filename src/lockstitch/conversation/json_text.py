@@ -1,9 +1,10 @@
-"""JSON as text: read whatever is in it, and changed so that all the rest keeps its bytes.
+"""JSON as text: read whatever is in it, and change it so that everything else keeps its bytes.
 
 An integer of thousands of digits, a number beyond a float and lists within a thousand lists are
-valid JSON, and other programs read them, but no decoder here does. Such a piece becomes a
-``msgspec.Raw`` of its own bytes, which msgspec and ``dump`` write back as it was; all around it is
-decoded as ever. So what cannot be read here does not count as damaged, and keeps its bytes.
+valid JSON. Other programs read them, but no decoder here does. Such a piece becomes a
+``msgspec.Raw`` of its own bytes, which msgspec and ``dump`` write back as it was; everything around
+it is decoded as usual. So a piece that cannot be read here keeps its bytes and does not count as
+damaged.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from typing import Any
 
 from msgspec import Raw
 
-# Python refuses to convert longer ones: it would take time by the square of their length.
+# Python refuses to convert longer integers, since that takes time by the square of their length.
 LONGEST = 4300
-# Deeper than any program nests what it writes itself; what a tool was given may be deeper.
+# Deeper than any program nests its own records; the arguments of a tool may be deeper.
 DEEPEST = 100
 
 _DIGIT = re.compile(rb"\d")
 _DIGITS = re.compile(rb"\d*+")
+# Less than ``LONGEST``, so that every run that is too long covers a sampled byte.
 _STEP = 4096
+# A number of this many digits still fits into 64 bits.
 _LONGEST_INDEX = 18
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
@@ -36,10 +39,10 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 
 def decode(text: str, *, strict: bool = True, constants: bool = True) -> Any:
-    """Return the value of a JSON text, with what cannot be read left as ``Raw``.
+    """Return the value of a JSON text, with pieces that cannot be read left as ``Raw``.
 
-    Raises ValueError if the text is not JSON; ``NaN`` and ``Infinity``, which Python writes and
-    no provider takes, are none without ``constants``.
+    Raises ValueError if the text is not JSON. Without ``constants`` that includes ``NaN`` and
+    ``Infinity``, which Python writes and no provider takes.
     """
     value, end = raw_decode(text, skip_space(text, 0), strict=strict, constants=constants)
     end = skip_space(text, end)
@@ -49,20 +52,23 @@ def decode(text: str, *, strict: bool = True, constants: bool = True) -> Any:
 
 
 class TooDeep(ValueError):
-    """What is nested deeply is no JSON, or was not read; ``reached`` is where reading ended."""
+    """A deeply nested value is not JSON, or was not read; ``reached`` is where reading ended."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__("what starts here is nested deeply, and was not read to its end")
+        super().__init__(
+            "the value that starts here is nested too deeply, and was not read to its end"
+        )
         self.reached = reached
 
 
 def raw_decode(
     text: str, at: int = 0, *, strict: bool = True, deep: bool = True, constants: bool = True
 ) -> tuple[Any, int]:
-    """Return the value that starts at a place of a text, and where it ends.
+    """Return the value that starts at a position in a text, and where it ends.
 
-    Without ``strict`` a string may hold raw control characters; without ``deep`` nothing is read
-    that is nested deeply. Raises ValueError if no value starts there, TooDeep for a deep one.
+    Without ``strict`` a string may hold raw control characters. Without ``deep`` no deeply nested
+    value is read. Raises ValueError if no value starts there, and TooDeep if a deeply nested one is
+    broken or not to be read.
     """
     try:
         return _DECODERS[strict, constants].raw_decode(text, at)
@@ -86,7 +92,7 @@ def is_json(text: str) -> bool:
 
 
 def raw_pieces(value: Any) -> Iterator[bytes]:
-    """Yield the pieces of a value that were left as text, in no order."""
+    """Yield the pieces of a value that were left as ``Raw``, in no particular order."""
     rest = [value]
     while rest:
         one = rest.pop()
@@ -99,17 +105,18 @@ def raw_pieces(value: Any) -> Iterator[bytes]:
 
 
 def has_unread(value: Any) -> bool:
-    """Whether some of a value is left as text because it is too long or nested too deeply.
+    """Whether part of a value is left as text because it is too long or nested too deeply.
 
-    A number beyond a float is left, too, but there is nothing to be said of it.
+    A number beyond a float is left as text, too, but does not count.
     """
     return any(piece[:1] in b"[{" or len(piece) > LONGEST for piece in raw_pieces(value))
 
 
 def has_long_number(data: bytes) -> bool:
-    """Whether so many digits stand in a row that they may be an integer nobody here reads.
+    """Whether so many digits stand in a row that they may be an integer too long to read.
 
-    Such a run covers one byte of every few thousand, so that only those are looked at.
+    A run of more than ``LONGEST`` digits covers at least one of the sampled bytes, so only the runs
+    at samples are measured.
     """
     for sample in _DIGIT.finditer(data[::_STEP]):
         at = sample.start() * _STEP
@@ -122,32 +129,33 @@ def has_long_number(data: bytes) -> bool:
 
 
 def is_index(text: str) -> bool:
-    """Whether a text is a number that counts something: digits, and not so many that it is a key.
+    """Whether a text is a number that counts something: digits, and few enough not to be a key.
 
-    Python refuses to convert long ones, and not all that ``str.isdigit`` takes are numbers.
+    Python refuses to convert long ones, and ``str.isdigit`` accepts characters that are not
+    numbers.
     """
     return len(text) <= _LONGEST_INDEX and text.isdecimal()
 
 
-def _integer(digits: str) -> int | Raw:
+def _parse_integer(digits: str) -> int | Raw:
     return int(digits) if len(digits) <= LONGEST else Raw(digits.encode())
 
 
-def _fraction(digits: str) -> float | Raw:
+def _parse_fraction(digits: str) -> float | Raw:
     number = float(digits)
     return number if math.isfinite(number) else Raw(digits.encode())
 
 
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no value of JSON")
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
 
 
 _DECODERS = {
     (strict, constants): JSONDecoder(
         strict=strict,
-        parse_int=_integer,
-        parse_float=_fraction,
-        parse_constant=None if constants else _refused,
+        parse_int=_parse_integer,
+        parse_float=_parse_fraction,
+        parse_constant=None if constants else _refuse_constant,
     )
     for strict in (True, False)
     for constants in (True, False)
@@ -155,21 +163,22 @@ _DECODERS = {
 
 
 def skip_space(text: str, at: int) -> int:
-    """Return the next place that is not white space."""
+    """Return the first position from here on that is not white space."""
     match = _SPACE.match(text, at)
     return match.end() if match else at
 
 
 class _JsonReader:
-    """Reads one value without recursion; what is nested too deeply is only checked."""
+    """Reads one value without recursion; a value nested too deeply is only checked."""
 
     def __init__(self, text: str, strict: bool) -> None:
         self.text = text
         self.strict = strict
-        # What is open, the closer of each, and the key under which its next value goes.
+        # The open containers, the closing bracket of each, and the key for the next value of each.
         self.values: list[Any] = []
         self.closers: list[str] = []
         self.keys: list[str] = []
+        # Where the outermost container that is too deep starts; -1 outside of one.
         self.deep = -1
 
     def read(self, at: int) -> tuple[Any, int]:
@@ -190,14 +199,14 @@ class _JsonReader:
                 if sign != self.closers[-1]:
                     raise JSONDecodeError(f"Expecting ',' or {self.closers[-1]!r}", self.text, at)
                 at += 1
-                value = self._closed(at)
+                value = self._close_container(at)
 
     def _value(self, at: int) -> tuple[Any, int, bool]:
-        """Read a value, or the start of one that holds others."""
+        """Read a value or the start of a container; return it, its end, and whether it is open."""
         at = skip_space(self.text, at)
         sign = self.text[at : at + 1]
         if sign in _CLOSERS:
-            return self._opened(sign, at)
+            return self._open_container(sign, at)
         if sign == '"':
             value, end = scanstring(self.text, at + 1, self.strict)
             return value, end, False
@@ -208,9 +217,9 @@ class _JsonReader:
         if number is None:
             raise JSONDecodeError("Expecting value", self.text, at)
         is_whole = number[1] is None and number[2] is None
-        return (_integer if is_whole else _fraction)(number[0]), number.end(), False
+        return (_parse_integer if is_whole else _parse_fraction)(number[0]), number.end(), False
 
-    def _opened(self, sign: str, at: int) -> tuple[Any, int, bool]:
+    def _open_container(self, sign: str, at: int) -> tuple[Any, int, bool]:
         value: Any = {} if sign == "{" else []
         end = skip_space(self.text, at + 1)
         if self.text.startswith(_CLOSERS[sign], end):
@@ -224,7 +233,7 @@ class _JsonReader:
         return value, self._member(end), True
 
     def _member(self, at: int) -> int:
-        """Return where the next member's value starts, behind its key if it has one."""
+        """Return where the next member's value starts, after its key if it has one."""
         if self.closers[-1] == "]":
             return at
         at = skip_space(self.text, at)
@@ -247,7 +256,7 @@ class _JsonReader:
         else:
             around.append(value)
 
-    def _closed(self, end: int) -> Any:
+    def _close_container(self, end: int) -> Any:
         """Return the value that ends here."""
         self.closers.pop()
         if self.deep < 0:
@@ -263,7 +272,7 @@ Spans = list[tuple[int, int]]
 
 
 def set_value(text: str, path: tuple[str | int, ...], value: Any) -> str:
-    """Put a value at a path of a JSON text; a key that is not there yet goes last."""
+    """Set the value at a path of a JSON text; a new key goes last."""
     step, rest = path[0], path[1:]
     found = dict(_members(text))
     if rest:
@@ -279,9 +288,9 @@ def set_value(text: str, path: tuple[str | int, ...], value: Any) -> str:
 
 
 def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
-    """Return JSON text that can always be encoded: escaped where it has lone surrogates.
+    """Return JSON text that can always be encoded: escaped if it has lone surrogates.
 
-    What was left as text when it was read is written as it was.
+    A piece that was left as text when it was read is written back as it was.
     """
     left: dict[str, str] = {}
 
@@ -289,7 +298,7 @@ def dump(value: Any, *, ascii_only: bool = False, **style: Any) -> str:
         from uuid import uuid4  # noqa: PLC0415 - hardly ever needed, and slow to load
 
         if type(piece) is not Raw:
-            raise TypeError(f"a {type(piece).__name__} is no value of JSON")
+            raise TypeError(f"a {type(piece).__name__} is not a JSON value")
         name = f"left as text {uuid4().hex}"
         left[json.dumps(name)] = bytes(piece).decode("utf-8", "surrogatepass")
         return name
@@ -312,13 +321,14 @@ def member_spans(text: str) -> Spans:
 def replace_items(text: str, spans: Spans, old: list[Any], new: list[Any]) -> str:
     """Turn the text of ``old``, whose elements stand at ``spans``, into a text of ``new``.
 
-    An element that is the very same object in both keeps its text and the gap before it.
+    An element that is the same object in both keeps its text and the gap before it.
     """
     if not spans:
         return dump(new)
     numbers = {id(value): number for number, value in enumerate(old)}
     gaps = [text[a[1] : b[0]] for a, b in pairwise(spans)]
     opening = text[: spans[0][0]]
+    # A single element shows no gap, so the text before it has to serve.
     usual = gaps[0] if gaps else opening.replace("[", ",", 1) or "\n"
     style = _style(text, spans, opening)
     out = [opening]
@@ -326,12 +336,12 @@ def replace_items(text: str, spans: Spans, old: list[Any], new: list[Any]) -> st
         number = numbers.get(id(value))
         if place:
             out.append(gaps[number - 1] if number else usual)
-        out.append(_fresh(value, **style) if number is None else text[slice(*spans[number])])
+        out.append(_dump_nested(value, **style) if number is None else text[slice(*spans[number])])
     return "".join([*out, text[spans[-1][1] :]])
 
 
 def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
-    """Return how the document writes a message, as options of ``_fresh``."""
+    """Return how the document writes a message, as options of ``_dump_nested``."""
     sample = text[slice(*spans[0])]
     if "\n" not in sample:
         return {"separators": (", ", ": ") if '": ' in sample else (",", ":")}
@@ -342,16 +352,16 @@ def _style(text: str, spans: Spans, opening: str) -> dict[str, Any]:
 
 
 def dump_like(sample: str, value: Any) -> str:
-    """Write a value on one line, spaced as a sample is."""
-    return _fresh(value, **_style(sample, [(0, len(sample))], ""))
+    """Return a value as JSON text, spaced as a sample is."""
+    return _dump_nested(value, **_style(sample, [(0, len(sample))], ""))
 
 
-def _fresh(value: Any, base: str = "", **style: Any) -> str:
+def _dump_nested(value: Any, base: str = "", **style: Any) -> str:
     return dump(value, **style).replace("\n", f"\n{base}")
 
 
 def replace_list(text: str, path: tuple[str | int, ...], old: list[Any], new: list[Any]) -> str:
-    """Turn the list at a path of a JSON text into another one, which shares elements with it."""
+    """Replace the list at a path of a JSON text by one that shares elements with it."""
     if not path:
         return replace_items(text, member_spans(text), old, new)
     start, end = dict(_members(text))[path[0]]
@@ -359,7 +369,7 @@ def replace_list(text: str, path: tuple[str | int, ...], old: list[Any], new: li
 
 
 def _members(text: str) -> list[tuple[str | int, tuple[int, int]]]:
-    """Return where each member stands; as in JSON, the last one of a key counts."""
+    """Return the key and span of every member; if a key is repeated, the last one counts."""
     at = skip_space(text, 0)
     keyed = text[at] == "{"
     at = skip_space(text, at + 1)

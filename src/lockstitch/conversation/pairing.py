@@ -40,19 +40,19 @@ GROUPED = "grouped"
 SINGLE = "single"
 FLAT = "flat"
 
-# How many calls of one turn with one id are compared with a repeated result.
+# At most this many calls of one turn with the same id are compared with a repeated result.
 _NEAR = 8
 
 
-# These are told apart as objects, not by their values. None of them leads back to itself: what
-# answers a call is held by it, and knows only the part that the call is.
+# Zones, results and calls are compared by identity. None of them leads back to itself: a call holds
+# the result that answers it, and that result knows only the part of the call.
 
 
 class Zone(Struct, gc=False, eq=False):
     """One batch of calls and the stretch in which its results belong.
 
-    ``caller`` is the position of the last message that calls; the messages from ``start`` up to
-    ``stop`` are those that may hold the results.
+    ``caller`` is the position of the last message that calls. The messages from ``start`` up to
+    ``stop`` may hold the results.
     """
 
     caller: int
@@ -68,14 +68,14 @@ class Zone(Struct, gc=False, eq=False):
 class PairedResult(Struct, gc=False, eq=False):
     """A result, and what became of it.
 
-    ``position`` is that of the message that holds it, ``order`` its own among all calls and
-    results; ``zone`` is None where no batch expects a result. ``alias`` is a second, weaker key (a
-    tool's name) for formats in which ids are optional.
+    ``position`` is the position of the message that holds it, and ``order`` is its rank in the
+    conversation. ``zone`` is None if no batch of calls expects a result there. ``alias`` is a
+    second, weaker key (a tool's name) for formats in which ids are optional.
 
-    ``call`` is the call that it answers or repeats the answer of; an orphan has none. ``answer``
-    is what answers that call instead of a duplicate, and ``is_masking`` says that the duplicate is
-    a placeholder in front of the real result. ``is_displaced`` says that it answers a call from
-    outside its zone.
+    ``call`` is the call that it answers, or the call whose answer it repeats; an orphan has none.
+    For a duplicate, ``answer`` is the result that does answer that call, and ``is_masking`` says
+    that the duplicate is a placeholder that stood before the real result. ``is_displaced`` says
+    that the result answers a call from outside its zone.
     """
 
     part: Part
@@ -92,7 +92,10 @@ class PairedResult(Struct, gc=False, eq=False):
 
 
 class PairedCall(Struct, gc=False, eq=False):
-    """A call, and the result that answers it; None while it is open. Else as a result."""
+    """A call, and the result that answers it, None while the call is open.
+
+    The other fields are those of a ``PairedResult``.
+    """
 
     part: Part
     order: int
@@ -103,7 +106,7 @@ class PairedCall(Struct, gc=False, eq=False):
 
 
 class PairedCalls(Struct):
-    """The calls and results of one list of messages, joined, and the zones in it."""
+    """The calls and results of one list of messages, paired, and the zones in it."""
 
     calls: list[PairedCall]
     results: list[PairedResult]
@@ -111,12 +114,15 @@ class PairedCalls(Struct):
 
 
 class ResultReader(Protocol):
-    """What a dialect says of calls and results; where ids are optional, names pair them, too."""
+    """What pairing asks a dialect about calls and results.
+
+    Where ids are optional, calls and results are paired by name, too.
+    """
 
     ids_are_optional: bool
 
     def is_placeholder(self, part: Part) -> bool:
-        """Whether a result is one that some program wrote in place of a real one."""
+        """Whether a program wrote this result in place of a real one."""
 
     def same_result(self, first: Part, second: Part) -> bool:
         """Whether two results say the same."""
@@ -151,7 +157,7 @@ def pair_messages(messages: Sequence[Message], layout: str, dialect: ResultReade
 def pair_results(
     calls: Sequence[PairedCall], results: Sequence[PairedResult], dialect: ResultReader
 ) -> None:
-    """Write down which result answers which call, and what becomes of the others.
+    """Record which result answers which call, and the verdict on every result.
 
     The dialect is asked about results only where it matters.
     """
@@ -192,7 +198,7 @@ class _PairingTable:
     ) -> None:
         self.left = left
         self.dialect = dialect
-        # the call that a duplicate repeats the answer of
+        # the call whose answer a duplicate repeats
         self.repeated: dict[PairedResult, PairedCall] = {}
         self.by_zone: dict[tuple[Zone | None, str], list[PairedCall]] = {}
         self.by_alias: dict[tuple[Zone | None, str], list[PairedCall]] = {}
@@ -257,7 +263,10 @@ class _PairingTable:
             self._assign(result, call)
 
     def _claim(self, result: PairedResult, candidates: list[PairedCall], name: str) -> None:
-        """Assign a result to an open call of these; ``name`` tells the list from others."""
+        """Assign a result to an open call among the candidates, or note which answer it repeats.
+
+        ``name`` identifies the list of candidates, whose cursor is kept between calls.
+        """
         if not candidates:
             return
         idle = self._next_open(result, candidates, name)
@@ -266,14 +275,14 @@ class _PairingTable:
             return
         near = candidates[:_NEAR]
         twin = next((call for call in near if self._repeats(result, call)), candidates[0])
-        self._repeat(result, twin)
+        self._mark_duplicate(result, twin)
 
     def _next_open(
         self, result: PairedResult, candidates: list[PairedCall], name: str
     ) -> PairedCall | None:
-        """Return the first call without an answer, else the first answered by a placeholder only.
+        """Return the first call without an answer, else the first that only a placeholder answers.
 
-        Calls are claimed from the front and a real answer stays, so both cursors only advance.
+        Calls are claimed from the front and a real answer stays, so both cursors only move forward.
         """
         cursor = self.cursors.setdefault((result.zone, name), [0, 0])
         while cursor[0] < len(candidates) and candidates[cursor[0]].answer is not None:
@@ -287,28 +296,29 @@ class _PairingTable:
         return candidates[cursor[1]] if cursor[1] < len(candidates) else None
 
     def is_placeholder(self, result: PairedResult) -> bool:
-        """Whether some program wrote a result in place of a real one."""
+        """Whether a program wrote this result in place of a real one."""
         return self.dialect.is_placeholder(result.part)
 
     def is_masked(self, call: PairedCall) -> bool:
-        """Whether nothing but a placeholder answers a call."""
+        """Whether a call is answered by nothing but a placeholder."""
         return call.answer is not None and self.is_placeholder(call.answer)
 
     def move(self, result: PairedResult) -> None:
-        """Find the call of a result that stands in no zone of its own."""
+        """Find the call of a result that no call of its own zone has claimed."""
         if not result.key:
             result.verdict = ORPHAN
             return
         alike = self.by_key.get(result.key, [])
         at = bisect_left(self.orders.get(result.key, []), result.order)
         latest = alike[at - 1] if at else None
-        owner = self._owner(result, latest)
+        owner = self._find_call(result, latest)
         if owner is not None:
             self._assign(result, owner)
             result.is_displaced = True
             return
         if latest is None and result.key == result.alias:
-            # only a name, which any later call may have: what comes later says nothing of it
+            # The result has only a name, which any later call may share, so a later call proves
+            # nothing.
             result.verdict = ORPHAN
             return
         if latest is None or latest.answer is None:
@@ -316,9 +326,9 @@ class _PairingTable:
         if latest is None:
             result.verdict = ORPHAN
         else:
-            self._repeat(result, latest)
+            self._mark_duplicate(result, latest)
 
-    def _owner(self, result: PairedResult, latest: PairedCall | None) -> PairedCall | None:
+    def _find_call(self, result: PairedResult, latest: PairedCall | None) -> PairedCall | None:
         if latest is not None:
             is_open = latest.answer is None
             if is_open or (self.is_masked(latest) and not self.is_placeholder(result)):
@@ -340,7 +350,7 @@ class _PairingTable:
     def _assign(self, result: PairedResult, call: PairedCall) -> None:
         before = call.answer
         if before is not None:
-            self._repeat(before, call)
+            self._mark_duplicate(before, call)
             before.is_displaced, before.is_masking = False, True
         call.answer, result.call, result.verdict = result, call.part, ANSWER
         self.open.get(call.key, {}).pop(call, None)
@@ -349,7 +359,7 @@ class _PairingTable:
         else:
             self.masked.get(call.key, {}).pop(call, None)
 
-    def _repeat(self, result: PairedResult, call: PairedCall) -> None:
+    def _mark_duplicate(self, result: PairedResult, call: PairedCall) -> None:
         result.verdict, result.call = DUPLICATE, call.part
         self.repeated[result] = call
 
@@ -371,9 +381,9 @@ def _grouped_zones(messages: Sequence[Message]) -> ZoneMaps:
                 run = position
             continue
         if run is not None:
-            # Zone the callers of one assistant turn, from its end. Calls share the zone behind the
-            # turn only if nothing but calls follows them in it; each of the others has a zone of
-            # its own that holds no message.
+            # Assign zones to the messages of one assistant turn that call, from its end. Calls
+            # share the zone after the turn only if nothing but calls follows them in it. Each of
+            # the others gets a zone of its own that holds no message.
             current = None
             is_open = True
             for number in range(position - 1, run - 1, -1):
@@ -416,7 +426,10 @@ def _single_zones(messages: Sequence[Message]) -> ZoneMaps:
 
 
 def _flat_zones(messages: Sequence[Message]) -> ZoneMaps:
-    """A batch is a run of call items; only its end matters, for what must be inserted."""
+    """Return a zone for each run of call items.
+
+    Only the end of a run matters: missing results are inserted after it.
+    """
     zones: list[Zone] = []
     caller: list[Zone | None] = [None] * len(messages)
     for position, message in enumerate(messages):

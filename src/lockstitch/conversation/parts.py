@@ -1,10 +1,10 @@
-"""The neutral view over a raw message list: messages, parts and where they stand.
+"""The neutral view of a raw message list: messages, parts and their places.
 
-A view never replaces the raw data: every part points at the raw value it was read from,
-and what no edit names is handed back as the same object.
+A view never replaces the raw data. Every part points at the raw value it was read from, and
+whatever no edit names is handed back as the same object.
 
-Beside it are a ``repr`` without content, and a list of messages that is its holder's own, though
-it shares what nobody has looked at yet.
+The module also has a ``repr`` that hides content, and a list of messages that copies each shared
+message when someone takes it out.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ CHANGED = 2
 class Part(Struct, gc=False):
     """One block, tool call, result or item of a message.
 
-    ``at`` is the path inside the message it was read from (``()`` when the message itself is
-    the part) and ``home`` that message's index; a part that was invented has ``home`` -1.
+    ``at`` is the path inside the message from which it was read (``()`` if the message itself is
+    the part), and ``home`` is the index of that message. A part that a repair made has ``home`` -1.
     """
 
     kind: str
@@ -61,9 +61,9 @@ class Part(Struct, gc=False):
 class Message(Struct, gc=False):
     """One raw message with its parts in wire order.
 
-    ``index`` is its place in the original list (-1: invented).
-    ``state`` says how far it differs from its raw value: ``COSMETIC`` changes are those that no
-    provider binds reasoning to, such as cache markers.
+    ``index`` is its index in the original list, -1 if a repair made it. ``state`` says how far it
+    differs from its raw value: ``COSMETIC`` changes, such as cache markers, are those that no
+    provider binds reasoning to.
     """
 
     raw: Any
@@ -82,7 +82,7 @@ class Message(Struct, gc=False):
         return any(part.kind == kind for part in self.parts)
 
 
-# What sort_parts notes beside kinds and roles: what only some rules are about.
+# What sort_parts notes besides kinds and roles: oddities that only some rules look for.
 FLAWED = "flawed"
 EMPTY = "empty"
 BLANK_TEXTS = "blank texts"
@@ -93,8 +93,8 @@ TEXT_BEHIND_CALL = "text behind a call"
 class Sorted(Struct):
     """The parts of a list of messages, by kind, in wire order.
 
-    ``signs`` says what there is anywhere: the roles, the kinds of parts, each kind with the role
-    of the message that it is in, and what is odd.
+    ``signs`` says what occurs anywhere in the list: the roles, the kinds of parts, each kind paired
+    with the role of its message, and oddities.
     """
 
     signs: set[str | tuple[str, str]]
@@ -107,7 +107,7 @@ class Sorted(Struct):
 
 
 def sort_parts(messages: Iterable[Message]) -> Sorted:
-    """Gather the parts of all messages by kind, and note what there is among them."""
+    """Gather the parts of all messages by kind, and note what occurs among them."""
     signs: set[str | tuple[str, str]] = set()
     calls: list[Part] = []
     results: list[Part] = []
@@ -149,15 +149,16 @@ def sort_parts(messages: Iterable[Message]) -> Sorted:
                     signs.add(FLAWED)
             if type(part.raw) is dict and "cache_control" in part.raw:
                 signs.add(MARKED)
+    # a kind that occurs under some role occurs at all
     signs.update([sign[0] for sign in signs if type(sign) is tuple])
     return Sorted(signs, calls, results, texts, reasoning, servers, rest)
 
 
 class Place(Struct, frozen=True, gc=False):
-    """Where something is; printed the way providers do: ``messages.29.content.1``.
+    """A place in a request or a store; printed as providers do: ``messages.29.content.1``.
 
-    ``steps`` lead there from the request, or from the store; ``message`` is the number of the
-    message that it is in, None for what is in no list of messages.
+    ``steps`` is the path from the request or the store. ``message`` is the number of the message
+    that the place is in, None outside of any list of messages.
     """
 
     steps: Path
@@ -167,7 +168,7 @@ class Place(Struct, frozen=True, gc=False):
     def in_list(cls, key: str, message: int, path: Path = ()) -> Place:
         """Return the place of a message in the list under a key, or of something inside it.
 
-        What a repair made itself is in no message of the list, and has the number -1.
+        A message that a repair made is not in the list and has the number -1.
         """
         if message < 0:
             return cls((key, str(message), *path))
@@ -175,34 +176,35 @@ class Place(Struct, frozen=True, gc=False):
 
     @classmethod
     def parse(cls, text: str) -> Place:
-        """Return the place that a text names, for texts that come from elsewhere."""
+        """Return the place that a text names, for texts from outside this project."""
         steps = tuple(int(step) if is_index(step) else step for step in text.split("."))
         number = steps[1] if len(steps) > 1 else None
         return cls(steps, number if type(number) is int and type(steps[0]) is str else None)
 
     @property
     def path(self) -> Path:
-        """The way inside the message, or all of the way where there is none."""
+        """The path inside the message, or the whole path if the place is in no message."""
         return self.steps if self.message is None else self.steps[2:]
 
     @property
     def order(self) -> list[tuple[int, int, str]]:
-        """A key that sorts places in the order of the list: numbers by their size, then names."""
+        """A key that sorts places in the order of the list: numbers by value, then names."""
         return [(0, step, "") if type(step) is int else (1, 0, str(step)) for step in self.steps]
 
     def __str__(self) -> str:
-        """Name the place."""
+        """Return the place as text."""
         return ".".join(map(str, self.steps))
 
 
 class Placed(Struct, frozen=True, kw_only=True, dict=True):
-    """What says where it is: ``place`` as text for people and JSON, ``at`` as a value for code.
+    """A value that knows where it is: ``place`` is text for people and JSON, ``at`` is for code.
 
-    Made with a ``Place``, it keeps that; a field of its own would show in everybody's JSON.
+    If it is made with a ``Place``, it keeps that. ``at`` is not a field, since it would show in
+    everybody's JSON.
     """
 
     def __post_init__(self) -> None:
-        """Keep the place as a value, and its text in its field."""
+        """Keep the place as a value, and put its text into the field."""
         place: Any = self.place  # type: ignore[attr-defined]
         if type(place) is Place:
             self.__dict__["at"] = place
@@ -210,7 +212,7 @@ class Placed(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def at(self) -> Place:
-        """Where it is."""
+        """The place as a value."""
         return Place.parse(self.place)  # type: ignore[attr-defined]
 
 
@@ -219,7 +221,7 @@ _COUNTED = (list, tuple, dict, set, frozenset)
 
 def _show(self: Any, *hidden: str) -> str:
     """Show the fields; content only by its kind and size."""
-    # Those of a dataclass are asked for without its module, which takes time to import.
+    # A dataclass is read without importing ``dataclasses``, which is slow to load.
     fields = getattr(self, "__dataclass_fields__", None)
     names = self.__struct_fields__ if fields is None else fields
     values = ((name, getattr(self, name)) for name in names)
@@ -230,13 +232,13 @@ def _show(self: Any, *hidden: str) -> str:
     return f"{type(self).__name__}({', '.join(shown)})"
 
 
-# Makes the ``__repr__`` of a struct or dataclass that shows some fields by kind and size only.
-# Whoever says which fields hide content keeps the others to names, numbers and places.
+# Makes the ``__repr__`` of a struct or dataclass that shows some fields by kind and size only. All
+# other fields must hold nothing but names, numbers and places.
 repr_without: Any = partial(partialmethod, _show)
 
 
 def describe_size(value: Any) -> str:
-    """Describe a value by its kind and size."""
+    """Return the kind and size of a value, without its content."""
     if value is None or value is UNSET:
         return repr(value)
     if isinstance(value, str):
@@ -252,32 +254,33 @@ _NESTED = (dict, list)
 
 
 def copy_plain(value: Any) -> Any:
-    """Return a copy of plain data that shares nothing which can be changed."""
+    """Return a copy of plain data that shares nothing mutable with it."""
     try:
-        return _copied(value)
+        return _copy(value)
     except RecursionError:
+        # marshal takes deeper nesting than Python's recursion limit allows.
         return marshal.loads(marshal.dumps(value))  # noqa: S302 - written in this very line
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if type(value) is dict:
-        return {k: _copied(v) if type(v) in _NESTED else v for k, v in value.items()}
+        return {k: _copy(v) if type(v) in _NESTED else v for k, v in value.items()}
     if type(value) is list:
-        return [_copied(v) if type(v) in _NESTED else v for v in value]
+        return [_copy(v) if type(v) in _NESTED else v for v in value]
     return value
 
 
 class MessageList(list[Any]):
-    """A list whose first messages are shared until they are taken out of it.
+    """A list whose first messages are shared until someone takes them out.
 
-    An agent asks for its request once a turn, and nearly all of it is what it was a turn ago.
-    Copying all of that would cost as much as reading it anew; giving the same messages out twice
-    would let a change that one holder makes show in the next request. So a message that is shared
-    is copied at the moment somebody takes it out of the list, and what is taken out is theirs.
+    An agent asks for its request once a turn, and nearly all of it is the same as a turn ago.
+    Copying all of that would cost as much as reading it anew. Handing the same messages out twice
+    would let a change by one holder show up in the next request. So a shared message is copied at
+    the moment it is taken out of the list, and the copy belongs to whoever took it.
 
-    Everything that hands a message to Python code gives one that belongs to this list alone, and
-    the same one from then on. What only reads all of it in one go, as comparing does, reads what
-    is shared. A copy, a slice, a sum and a pickle are plain lists.
+    Everything that hands a message to Python code gives a copy that belongs to this list alone, and
+    gives the same copy from then on. Operations that only read the whole list in one go, such as a
+    comparison, read the shared messages. A copy, a slice, a sum and a pickle are plain lists.
     """
 
     __slots__ = ("_owned", "_shared")
@@ -288,18 +291,18 @@ class MessageList(list[Any]):
         self._owned: set[int] = set()
 
     def share(self, count: int) -> None:
-        """Note that so many of the first messages are somebody else's, too."""
+        """Note that the first ``count`` messages are shared with someone else."""
         self._shared = min(count, len(self))
 
     def begin_with(self, head: list[Any]) -> None:
-        """Put messages before all others."""
+        """Insert messages, which belong to this list, before all others."""
         count = len(head)
         list.__setitem__(self, slice(0, 0), head)
         self._owned = {*range(count), *(number + count for number in self._owned)}
         self._shared += count
 
     def own(self) -> None:
-        """Copy all that is still shared."""
+        """Copy every message that is still shared."""
         if self._shared:
             for number in range(self._shared):
                 self._own_one(number)
@@ -313,7 +316,7 @@ class MessageList(list[Any]):
             self._owned.add(number)
 
     def __getitem__(self, index: Any) -> Any:
-        """Take a message out, or several."""
+        """Return a message, or several, that belong to this list alone."""
         if type(index) is int and self._shared:
             self._own_one(index)
         elif self._shared:
@@ -321,7 +324,7 @@ class MessageList(list[Any]):
         return list.__getitem__(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Put a message in the place of another."""
+        """Replace a message."""
         if type(index) is int and self._shared:
             number = index + len(self) if index < 0 else index
             list.__setitem__(self, index, value)
@@ -331,39 +334,39 @@ class MessageList(list[Any]):
         list.__setitem__(self, index, value)
 
     def __radd__(self, other: Any) -> Any:
-        """Return a plain list with more before it."""
+        """Return a plain list that begins with another one."""
         self.own()
         return other + list(self) if isinstance(other, list) else NotImplemented
 
     def __iadd__(self, others: Any) -> Any:  # type: ignore[misc]
-        """Add messages."""
+        """Append messages."""
         self.extend(others)
         return self
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> Any:
-        """Let a pickle and a deep copy be a plain list."""
+        """Pickle and deep-copy as a plain list."""
         return list, (list(self),)
 
     def extend(self, others: Iterable[Any]) -> None:
-        """Add messages."""
+        """Append messages."""
         if others is self:
             self.own()
         list.extend(self, others)
 
     def pop(self, index: SupportsIndex = -1) -> Any:
-        """Take a message out, and away."""
+        """Remove a message and return it."""
         if index != -1 or len(self) <= self._shared:
             self.own()
         return list.pop(self, index)
 
     def clear(self) -> None:
-        """Take all messages away."""
+        """Remove all messages."""
         self._shared = 0
         list.clear(self)
 
 
-def _owning(name: str) -> Callable[..., Any]:
-    """Make a method of a list that copies all that is still shared before it does its work."""
+def _own_first(name: str) -> Callable[..., Any]:
+    """Return a method of ``list`` that first copies every message that is still shared."""
     method = getattr(list, name)
 
     @wraps(method)
@@ -374,10 +377,10 @@ def _owning(name: str) -> Callable[..., Any]:
     return call
 
 
-# What hands messages out, moves them, or needs to know where each is.
-_WHOLE = (
+# Methods that hand messages out, move them, or depend on where each one is.
+_OWNING_METHODS = (
     *("__iter__", "__reversed__", "__delitem__", "__add__", "__mul__", "__rmul__", "__imul__"),
     *("copy", "insert", "remove", "reverse", "sort"),
 )
-for _name in _WHOLE:
-    setattr(MessageList, _name, _owning(_name))
+for _name in _OWNING_METHODS:
+    setattr(MessageList, _name, _own_first(_name))

@@ -1,14 +1,14 @@
-"""SDK objects to plain data, and healed plain data back in kind.
+"""Convert SDK objects to plain data, and healed plain data back to objects.
 
 ``to_plain`` turns whatever stands in a list of messages into dicts, lists and scalars: the wire
-form that the object's own SDK would send. It also returns the way back, which takes a healed
-version of that data and puts the original objects wherever their plain form is still the very same
-dict. A changed object becomes one of its class again if that class can say exactly the same; a new
-message in a list of LangChain or google-genai objects becomes such an object; anything else is a
-dict, which every SDK accepts. No original is ever changed.
+form that the object's own SDK would send. It also returns the function that converts back. That
+takes a healed version of the data and puts in the original objects wherever their plain form is
+still the very same dict. A changed object becomes one of its class again if that class can say
+exactly the same. A new message in a list of LangChain or google-genai objects becomes such an
+object. Anything else stays a dict, which every SDK accepts. No original is ever changed.
 
-A class is known by where it, or a base of it, was defined: nothing is imported to read an object,
-and only a class that the user's program has loaded already can be made an object of.
+A class is recognized by where it, or a base of it, was defined. Nothing is imported to read an
+object, and only classes that the user's program has already loaded are instantiated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LANGCHAIN_CLASSES = {
 
 @cache
 def reader_of(kind: type) -> Reader | None:
-    """Choose how to read the fields of an object of this class; None if it has none to read."""
+    """Return the function that reads the fields of a class's objects, None if there is none."""
     homes = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
     if "langchain_core.messages.base.BaseMessage" in homes:
         return langchain_fields
@@ -72,7 +72,7 @@ def is_langchain(kind: type) -> bool:
 
 
 def langchain_class(message: Fields) -> type | None:
-    """Find the class for a message by its ``type``, if LangChain is loaded and has one."""
+    """Return the class for a message's ``type``; None if LangChain is not loaded or has none."""
     name = str(message.get("type"))
     module = sys.modules.get("langchain_core.messages")
     found = getattr(module, LANGCHAIN_CLASSES.get(name, name), None)
@@ -80,7 +80,7 @@ def langchain_class(message: Fields) -> type | None:
 
 
 def classes_for(kind: type) -> list[type]:
-    """Return the classes that can stand for one: itself, then what it is a special case of."""
+    """Return the classes that can stand for one: itself, then the bases it specializes."""
     if is_google(kind):
         return [base for base in kind.__mro__ if base.__module__ == "google.genai.types"]
     if is_langchain(kind):
@@ -90,9 +90,9 @@ def classes_for(kind: type) -> list[type]:
 
 
 def construct(kind: Any, data: Fields, plain: Fields) -> Any:
-    """Make a validated object of a class; ``data`` may hold objects where ``plain`` has dicts.
+    """Return a validated object; ``data`` may hold objects where ``plain`` has dicts.
 
-    Raises whatever the class raises when it does not take these fields.
+    Raises whatever the class raises if it does not accept these fields.
     """
     reader = reader_of(kind)
     if reader is langchain_fields:
@@ -105,7 +105,7 @@ def construct(kind: Any, data: Fields, plain: Fields) -> Any:
 
 
 def langchain_fields(message: Any) -> Fields:
-    """Return the fields of a LangChain message, as ``model_dump`` names them, but not copied."""
+    """Return the fields of a LangChain message, named as in ``model_dump``, but not copied."""
     return {**vars(message), **(message.__pydantic_extra__ or {})}
 
 
@@ -120,7 +120,7 @@ def _set_fields(model: Any) -> Fields:
 
 
 def _hidden_in(model: Any) -> Collection[str]:
-    """Name the fields that an SDK never sends, but not those of which only a part stays home."""
+    """Return the fields that an SDK never sends, except those hidden only in part."""
     hidden = getattr(model, "__api_exclude__", None) or ()
     if isinstance(hidden, Mapping):
         return [name for name, inner in hidden.items() if inner is True or inner is ...]
@@ -159,7 +159,7 @@ def _dataclass_fields(value: Any) -> Fields:
 
 Path = tuple[object, ...]
 
-# Raw is JSON that was left as text, since nothing here can read it.
+# Raw is JSON that was left as text because nothing here can read it.
 _SCALARS = frozenset({str, int, float, bool, NoneType, bytes, msgspec.Raw})
 _PLAIN = _SCALARS | {dict, list}
 _LISTS = ("messages", "input", "contents")
@@ -172,10 +172,10 @@ _UNFIT = (TypeError, ValueError, AttributeError, RecursionError, msgspec.Msgspec
 
 
 def is_plain(value: Any) -> bool:  # noqa: C901 - nested loops over nested data
-    """Whether messages and their blocks are dicts, lists and scalars already.
+    """Whether messages and their blocks are already dicts, lists and scalars.
 
     Looks at the message list, or at a body and the lists in it, down to the fields of content
-    blocks and the items in those, which is as deep as SDK objects are put by hand.
+    blocks and the items in those. People put SDK objects no deeper than that by hand.
     """
     lists = [value]
     if type(value) is dict:
@@ -210,20 +210,20 @@ def is_plain(value: Any) -> bool:  # noqa: C901 - nested loops over nested data
 
 
 def to_plain(value: Any) -> tuple[Any, FromPlain]:
-    """Return a value's plain form, and the function that turns a healed one back in kind.
+    """Return the plain form of a value, and the function that converts a healed one back.
 
-    Plain data comes back as the same object, plain parts of anything else keep their identity.
+    Plain data comes back as the same object, and plain parts of anything else keep their identity.
     Raises ``UsageError`` for an object in a message list that nothing here can read.
     """
-    value = _unrolled(value)
+    value = _unroll_iterators(value)
     thawing = _ToPlain()
     plain = thawing.value(value, ("messages",) if isinstance(value, Sequence | deque) else ())
     if plain is value:
         return value, as_it_is
-    return plain, _InKind(thawing.forms, plain).convert
+    return plain, _FromPlainData(thawing.forms, plain).convert
 
 
-def _unrolled(value: Any) -> Any:
+def _unroll_iterators(value: Any) -> Any:
     # an iterator can be read only once, so from here on its items stand for it
     if isinstance(value, Iterator):
         return list(value)
@@ -233,17 +233,17 @@ def _unrolled(value: Any) -> Any:
 
 
 class FromPlain(Protocol):
-    """Turns healed plain data back into the kind of what it was made from."""
+    """Converts healed plain data back to the kind of objects it was made from."""
 
     def __call__(self, healed: Any, earlier: Mapping[int, Any] = ..., /) -> Any:
-        """Return a healed value in kind.
+        """Return a healed value as objects of the original kind.
 
-        ``earlier`` says what each changed message and part of it was, by the ``id`` of the new one.
+        ``earlier`` maps the ``id`` of each changed message and part to what it was before.
         """
 
 
 def as_it_is(value: Any, _earlier: Mapping[int, Any] = MappingProxyType({})) -> Any:
-    """Return plain data in the kind that was given, which is its own."""
+    """Return plain data unchanged."""
     return value
 
 
@@ -255,27 +255,27 @@ class PlainForm(NamedTuple):
 
 
 class _ToPlain:
-    """One walk from objects to plain data; every container in the result gets its origin."""
+    """One walk from objects to plain data, which records the origin of every container."""
 
     def __init__(self) -> None:
         self.forms: dict[int, PlainForm] = {}
         self._seen: dict[int, PlainForm] = {}
 
     def value(self, value: Any, at: Path) -> Any:
-        """Return the plain form of a value that stands at this place."""
+        """Return the plain form of a value that stands at this path."""
         if type(value) in _SCALARS or len(at) > _DEEPEST:
             return value
         if id(value) in self._seen:
             return self._seen[id(value)].plain
-        # until it is known, a value that contains itself is its own plain form
+        # until its plain form is known, a value that contains itself stands for itself
         self._seen[id(value)] = PlainForm(value, value)
-        plain = self._converted(value, at)
+        plain = self._convert(value, at)
         self._seen[id(value)] = PlainForm(plain, value)
         if type(plain) in (dict, list):
             self.forms[id(plain)] = PlainForm(plain, value)
         return plain
 
-    def _converted(self, value: Any, at: Path) -> Any:
+    def _convert(self, value: Any, at: Path) -> Any:
         if type(value) is dict:
             values = self._values(value, at)
             return value if all(map(operator.is_, value.values(), values.values())) else values
@@ -285,12 +285,12 @@ class _ToPlain:
         kind: type = type(value)
         reader = reader_of(kind)
         if reader is None:
-            return self._other(value, at)
+            return self._convert_other(value, at)
         fields = reader(value)
-        # what LangChain keeps besides its plain fields (artifacts, metadata) it never sends
+        # LangChain keeps more than its plain fields (artifacts, metadata), but never sends it
         return fields if is_langchain(kind) else self._values(fields, at)
 
-    def _other(self, value: Any, at: Path) -> Any:
+    def _convert_other(self, value: Any, at: Path) -> Any:
         if isinstance(value, Enum):
             return value.value
         if isinstance(value, date):
@@ -307,7 +307,7 @@ class _ToPlain:
         kind = type(value)
         raise UsageError(
             f"cannot read the {kind.__module__}.{kind.__qualname__} at {'.'.join(map(str, at))}: "
-            "give plain data or a message object of an SDK"
+            "pass plain data or a message object of an SDK"
         )
 
     def _values(self, fields: Mapping[Any, Any], at: Path) -> dict[Any, Any]:
@@ -320,8 +320,8 @@ class _ToPlain:
         return [self.value(item, (*at, index)) for index, item in enumerate(items)]
 
 
-class _InKind:
-    """Turns healed plain data back, guided by the plain data it was healed from."""
+class _FromPlainData:
+    """Converts healed plain data back, guided by the plain data it was healed from."""
 
     def __init__(self, forms: dict[int, PlainForm], plain: Any) -> None:
         self._forms = forms
@@ -329,7 +329,7 @@ class _InKind:
         self._earlier: Mapping[int, Any] = {}
 
     def convert(self, healed: Any, earlier: Mapping[int, Any] = MappingProxyType({})) -> Any:
-        """Return a healed value in the kind of the value that it was made from."""
+        """Return a healed value as objects of the kind that it was made from."""
         self._earlier = earlier
         return self._value(healed, self._plain)
 
@@ -349,22 +349,22 @@ class _InKind:
         data = {key: self._value(value, before.get(key)) for key, value in new.items()}
         original = self._original(old)
         if type(old) is dict and type(original) is not dict:
-            return _remade(original, data, new)
+            return _remake(original, data, new)
         return new if all(map(operator.is_, new.values(), data.values())) else data
 
     def _list(self, new: list[Any], old: Any) -> Any:
         before = old if type(old) is list else []
-        # what new messages should be, too: objects of the class that the others are of
+        # the class of the list's objects, of which new messages are made, too
         kinds: Iterator[type] = (type(self._original(item)) for item in before)
         kin = next((k for k in kinds if is_google(k) or is_langchain(k) or k is tuple), None)
-        # a list that no repair keeps a record of has its items where they were
+        # an item without a recorded origin is the one at its index if the list kept its length
         places = before if len(before) == len(new) else [None] * len(new)
         items: list[Any] = []
         for item, here in zip(new, places, strict=True):
             was = self._earlier.get(id(item), here)
             made = self._value(item, was)
             if kin is not None and was is None and type(made) is dict:
-                made = _made(kin if is_google(kin) else langchain_class(item), made, item)
+                made = _make(kin if is_google(kin) else langchain_class(item), made, item)
             items.append(made)
         if type(old) is list and type(self._original(old)) is not list:
             kind = type(self._original(old))
@@ -375,38 +375,38 @@ class _InKind:
         return new if all(map(operator.is_, new, items)) else items
 
 
-def _remade(original: Any, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
-    """Make a changed object again: of the same class, or as a dict if that cannot say it."""
+def _remake(original: Any, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
+    """Return a changed object as one of its class, or as a dict if that cannot say it."""
     if isinstance(original, tuple):
         brief = new.keys() == {"type", "content"}
-        return (new["type"], data["content"]) if brief else _made(langchain_class(new), data, new)
+        return (new["type"], data["content"]) if brief else _make(langchain_class(new), data, new)
     kind: type | None = type(original)
     if is_langchain(type(original)):
         kind = type(original) if new.get("type") == original.type else langchain_class(new)
         if any(new.get(key) is not getattr(original, key, None) for key in _CALLS):
             data = {key: value for key, value in data.items() if key != _DERIVED}
-    return _made(kind, data, new)
+    return _make(kind, data, new)
 
 
-def _made(kind: type | None, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
-    """Make an object of a class, checked to say exactly the same, or else leave the dict."""
+def _make(kind: type | None, data: dict[Any, Any], new: dict[Any, Any]) -> Any:
+    """Return an object of a class that says exactly the same, or else the dict."""
     for option in () if kind is None else classes_for(kind):
         try:
             made = construct(option, data, new)
             said = _ToPlain().value(made, ())
             wanted = {**new, "type": said["type"]} if is_langchain(option) else new
-            if _says(said, wanted):
+            if _same(said, wanted):
                 return made
         except _UNFIT:
             continue
     return data
 
 
-def _says(said: Any, wanted: Any) -> bool:
+def _same(said: Any, wanted: Any) -> bool:
     if type(wanted) is dict:
         return isinstance(said, dict) and all(
-            _says(said.get(key), value) for key, value in wanted.items() if key != _DERIVED
+            _same(said.get(key), value) for key, value in wanted.items() if key != _DERIVED
         )
     if type(wanted) is list:
-        return isinstance(said, list) and len(said) == len(wanted) and all(map(_says, said, wanted))
+        return isinstance(said, list) and len(said) == len(wanted) and all(map(_same, said, wanted))
     return bool(said == wanted)

@@ -1,8 +1,8 @@
-"""One pair of drivers for what decides without reading or writing: a generator of steps.
+"""Drivers, sync and async, for generators that decide without reading or writing.
 
-Such a generator yields values that say what it needs (a checkpoint, an answer of a model, a pause)
-and is sent what came of it. What performs a step raises is raised in the generator, which may
-handle it, and out of the driver otherwise.
+Such a generator yields steps: values that say what it needs (a checkpoint, a model's answer, a
+pause). It is sent the outcome of each. An error raised by a step is raised inside the generator,
+which may handle it; otherwise it leaves the driver.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
-    """Return what a generator of steps comes to, each performed by a plain call."""
+    """Run a generator of steps, each performed by a plain call, and return its result."""
     try:
         step = next(steps)
         while True:
@@ -32,7 +32,7 @@ def drive(steps: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
 
 
 async def adrive(steps: Generator[S, Any, T], perform: Callable[[S], Awaitable[Any]]) -> T:
-    """Return what a generator of steps comes to, each performed by an async call."""
+    """Run a generator of steps, each performed by an async call, and return its result."""
     try:
         step = next(steps)
         while True:

@@ -1,6 +1,6 @@
-"""One package a wire format: everything that knows its spelling, and nothing else does.
+"""One package per wire format: it holds everything that knows the format's spelling.
 
-``profiles`` finds a dialect by its name; these are the names.
+``profiles`` finds a dialect by its name; the names are here.
 """
 
 ANTHROPIC = "anthropic"

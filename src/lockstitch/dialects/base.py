@@ -30,7 +30,7 @@ from lockstitch.conversation.parts import (
 from lockstitch.dialects.placeholders import is_partial, is_placeholder
 
 _ENCODE = msgspec.json.Encoder(order="sorted").encode
-# Fields that set a result apart from others, and those no model gets to see.
+# Fields that tell results apart, and fields that no model gets to see.
 _NAMES = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "toolUseId", "cache_control"})
 
 ROLE_ALIASES = {
@@ -44,6 +44,7 @@ ROLE_ALIASES = {
 
 
 SPEAKERS = frozenset({"user", "assistant", "system"})
+# A message of any dialect but those that override ``fits`` has at least one of these fields.
 _SAID = frozenset({"content", "tool_calls", "function_call", "refusal", "audio"})
 
 
@@ -51,10 +52,10 @@ PLAIN_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class QuickProof(ABC):
-    """Walks over raw messages of one dialect and proves the everyday shapes.
+    """Walks over raw messages of one dialect and proves that everyday ones are fine.
 
-    ``met`` holds the ids that may not come again, each with the index of its message. They have to
-    fit ``plain_ids``, if that says what they are made of.
+    ``met`` maps every id that may not come again to the index of its message. If ``plain_ids`` is
+    set, the ids have to consist of what it matches.
     """
 
     plain_ids: re.Pattern[str] | None = None
@@ -66,18 +67,18 @@ class QuickProof(ABC):
 
     @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
-        """Walk from a place at which nothing is open to the first message that is not plain.
+        """Walk from a message at which no call is open to the first that is not plain.
 
-        Return its index, and add the seams that were passed. A call that is still open at the end
-        fails at the last message.
+        Return its index, and add the seams that were passed to ``seams``. A call that is still open
+        at the end fails at the last message.
         """
 
     def ids_in(self, message: Any) -> Iterable[str]:
-        """Return the ids of calls and results in a message, whatever its state."""
+        """Return the ids of calls and results in a message, even in a broken one."""
         return ()
 
     def is_sound(self) -> bool:
-        """Whether what was gathered over the whole walk (ids, names) is fine."""
+        """Whether the ids and names gathered over the whole walk are fine."""
         ids, pattern = self.met, self.plain_ids
         if pattern is not None and ("" in ids or not pattern.fullmatch("".join(ids))):
             return False
@@ -89,11 +90,11 @@ class QuickProof(ABC):
 
 
 class Walker(QuickProof):
-    """A proof that can go on behind what it could not prove."""
+    """A proof that can continue after a message that it could not prove."""
 
     @abstractmethod
     def run(self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None) -> int:
-        """Walk up to ``stop``, from where that ended if ``start`` is there."""
+        """Walk up to ``stop``; if ``start`` is where the last walk ended, continue that walk."""
 
     @abstractmethod
     def is_prompt(self, message: Any) -> bool:
@@ -101,10 +102,10 @@ class Walker(QuickProof):
 
     @abstractmethod
     def is_quiet(self, message: Any) -> bool:
-        """Whether this is an assistant's message without calls, at which a turn can end."""
+        """Whether this is an assistant message without calls, at which a turn can end."""
 
     def note(self, message: Any, index: int) -> None:
-        """Remember the ids of a message in a suspect stretch, so that later uses fail too."""
+        """Record the ids of a message in a suspect stretch, so that later uses fail, too."""
         for call in self.ids_in(message):
             self.met.setdefault(call, index)
 
@@ -117,27 +118,30 @@ class Dialect(ABC):
     """A lossless view over one wire format, and the marks by which it is recognized.
 
     ``read`` builds the view, ``rebuild`` turns a changed message back into raw data, and the
-    constructors make the few things a repair may have to add. ``proof`` and ``walker``, where there
-    is one, are quick walks over everyday shapes.
+    constructors make the few things that a repair may have to add. ``proof`` and ``walker``
+    (some dialects have none) are quick walks over everyday shapes.
 
-    ``message_fields`` are all that a message may hold as it is sent or as it came with a reply,
-    None where they are too many to list. Only messages with one of ``own_keys`` or ``mark_keys``
-    can be owned or marked, and are asked about. ``own_blocks`` are types of blocks, ``body_keys``
-    fields of a request and ``sdk_modules`` homes of an SDK's classes that no other format has.
-    ``also_reads`` names dialects whose lists are read as well. ``signature_keys`` are fields in
-    which a part carries the signature of the thought that led to it. ``ids_never_repeat`` says
-    that every receiver refuses an id that comes again, a variant of the vendor's, too.
+    ``message_fields`` are all the fields that a message may have, as it is sent or as it came with
+    a reply; None if there are too many to list. ``owns`` is only asked about messages with one of
+    ``own_keys``, and ``marks_message`` about those with one of ``mark_keys``. ``own_blocks`` are
+    types of blocks, ``body_keys`` are fields of a request and ``sdk_modules`` are the modules of an
+    SDK's classes; no other format has them. ``also_reads`` names dialects whose lists this one
+    reads, too. ``signature_keys`` are the fields in which a part carries the signature of the
+    thought that led to it. ``ids_never_repeat`` says that every receiver, variants of the vendor's
+    included, refuses an id that comes again.
 
-    Of a stream ``stream_end`` says that the reply is whole; it cannot stand inside a string of
-    JSON, in which quotes are escaped and lines do not break. Of ``newest_models`` all is asked that
-    is asked of any, for names that say nothing of their version. ``previous_key`` is the field by
-    which a request goes on from a response that the provider keeps.
+    ``stream_end`` matches the mark in a stream which says that the reply is whole. That mark cannot
+    stand inside a JSON string, in which quotes are escaped and lines do not break.
+    ``newest_models`` are the models to which every rule for any model applies; they stand in for
+    names that say nothing about their version. ``previous_key`` is the field by which a request
+    continues from a response that the provider keeps.
 
-    ``ids_are_optional`` says that a call may have no id, ``has_system_role`` that a message may be
-    the system's, ``calls_follow_user`` that a message with calls may not follow another one of the
-    model. ``system_field`` is the field of a request for instructions of text, ``part_fields`` are
-    those of a message that its parts speak for, ``reasoning_field`` is that of reasoning outside
-    of parts. Where a list ``may_end_empty``, the assistant's message at its end may hold nothing.
+    ``ids_are_optional`` says that a call may have no id, ``has_system_role`` that a message may
+    have the system role, ``calls_follow_user`` that a message with calls may not follow another
+    message of the model. ``system_field`` is the request field for instructions of text.
+    ``part_fields`` are the message fields that its parts stand for, and ``reasoning_field`` is the
+    field for reasoning outside of parts. With ``may_end_empty``, an assistant message at the end of
+    a list may be empty.
     """
 
     name: str
@@ -166,7 +170,7 @@ class Dialect(ABC):
     part_fields = frozenset({"role", "content", "parts"})
 
     def read(self, raw: Sequence[Any]) -> list[Message]:
-        """View a raw list; never raises on data, odd values become flaws or broken parts."""
+        """View a raw list; odd values become flaws or broken parts, and none raises."""
         view = self._message
         return [view(index, message) for index, message in enumerate(raw)]
 
@@ -180,7 +184,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def answer(self, call: Part, text: str, *, failed: bool = True) -> Part | None:
-        """Make a result of text for a call, or None where the format cannot express one."""
+        """Make a result of text for a call, or None if the format cannot express one."""
 
     @abstractmethod
     def text_part(self, text: str, role: str) -> Part:
@@ -200,35 +204,39 @@ class Dialect(ABC):
 
     @abstractmethod
     def arguments(self, part: Part) -> Any:
-        """Return a call's raw arguments; ``msgspec.UNSET`` if it has none by nature."""
+        """Return a call's raw arguments; ``msgspec.UNSET`` if this kind of call has none."""
 
     @abstractmethod
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
-        """Return a copy of a call with these arguments, spelled as this format spells them."""
+        """Return a copy of a call with these arguments, in this format's spelling."""
 
     def is_proven(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        """Whether a request, clean text of a usual size, certainly breaks no rule of the dialect.
+        """Whether a request that is clean text of a usual size certainly breaks no rule.
 
-        May raise KeyError, IndexError, TypeError or AttributeError for what is not everyday.
+        May raise KeyError, IndexError, TypeError or AttributeError for a request that is not
+        everyday.
         """
         return self.ends_well(body, raw, model) and self.first_odd(raw) == len(raw)
 
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        """Whether what surrounds everyday messages, and how they end, is certainly fine."""
+        """Whether the end of everyday messages, and the request around them, are certainly fine."""
         return False
 
     def first_odd(self, raw: list[Any]) -> int:
-        """Return the number of the first message that is not plain; of all if every one is."""
+        """Return the index of the first message that is not plain, or the length of the list.
+
+        Returns 0 if the ids and names in the list are not fine.
+        """
         proof = self.proof()
         at = proof.run(raw, 0, [])
         return at if at < len(raw) or proof.is_sound() else 0
 
     def owns(self, message: dict[str, Any]) -> bool:
-        """Whether a message is written as only this format does, whatever it holds."""
+        """Whether a message is written as only this format writes one, whatever it holds."""
         return False
 
     def marks_message(self, message: dict[str, Any]) -> bool:
-        """Whether a message that no format owns has a mark of this one beside its content."""
+        """Whether a message that no format owns has a mark of this one outside its content."""
         return False
 
     def marks_block(self, block: dict[str, Any]) -> bool:
@@ -236,7 +244,7 @@ class Dialect(ABC):
         return False
 
     def marks_body(self, body: dict[str, Any]) -> bool:
-        """Whether a request is written as only this format does."""
+        """Whether a request is written as only this format writes one."""
         return isinstance(body.get("messages"), list) and not self.body_keys.isdisjoint(body)
 
     def is_response(self, value: dict[str, Any]) -> bool:
@@ -244,7 +252,7 @@ class Dialect(ABC):
         return False
 
     def is_event(self, event: dict[str, Any]) -> bool:
-        """Whether this is an event of a stream."""
+        """Whether a value is an event of a stream."""
         return False
 
     def is_sdk_class(self, kind: type) -> bool:
@@ -252,35 +260,35 @@ class Dialect(ABC):
         return any(f"{base.__module__}.".startswith(self.sdk_modules) for base in kind.__mro__)
 
     def fits(self, message: dict[str, Any]) -> bool:
-        """Whether a message, sound or broken, is one of this format's."""
+        """Whether a message, sound or broken, may be one of this format's."""
         role = message.get("role")
         is_known = type(role) in (str, type(None)) and role in self.roles
         return is_known and not _SAID.isdisjoint(message)
 
     def foreign_calls(self, message: dict[str, Any]) -> Iterable[bool]:
-        """Return for every call, or result, whether it is written as this format never does."""
+        """Return for every call, or result, whether this format never writes it like that."""
         return ()
 
     def find_doubt(self, messages: list[dict[str, Any]]) -> str:
-        """Return why a list that looks like this format's is not sure to be; empty if it is."""
+        """Return why a list that looks like this format's may not be; empty if it surely is."""
         return ""
 
     def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return the fields of a request that declare tools by name, the list of them first.
+        """Return the fields of a request that declare tools by name, the list of tools first.
 
-        Asked for of dialects in which a request with calls needs tools.
+        Only called for dialects in which a request with calls needs tools.
         """
         raise NotImplementedError
 
     def speaker(self, message: Message) -> tuple[str, str]:
-        """Return who speaks, and a label where that is none of the three everybody knows.
+        """Return who speaks, and a label unless it is the user, the assistant or the system.
 
-        What a tool or an unknown speaker said never becomes a system message.
+        The words of a tool or of an unknown speaker never become a system message.
         """
         return (message.role if message.role in (USER, ASSISTANT, SYSTEM) else USER), ""
 
     def beside_content(self, message: Message) -> tuple[dict[str, Any], Path]:
-        """Return what an assistant's message says beside its content, and where that is."""
+        """Return the fields in which an assistant speaks outside the content, and their path."""
         return {}, ()
 
     def has_content_beside(self, message: Message) -> bool:
@@ -288,7 +296,7 @@ class Dialect(ABC):
         return False
 
     def new_message(self, role: str, parts: list[Part]) -> Message:
-        """Make a message that was not there before."""
+        """Make a message that was not in the list before."""
         return Message(None, -1, role, parts, state=CHANGED)
 
     def result_message(self, result: Part) -> Message:
@@ -296,15 +304,15 @@ class Dialect(ABC):
         return self.new_message("tool", [result])
 
     def result_media(self, part: Part) -> list[Part]:
-        """Return what of a result is not text, as parts a user message may hold."""
+        """Return the media in a result, as parts that a user message may hold."""
         return []
 
     def foreign_result(self, call_id: str, content: Any) -> Part | None:
-        """Make a result of another format's tool message, where this format has no such role."""
+        """Make a result from the tool message of another format, which this one has no role for."""
         return None
 
     def beside_payload(self, part: Part) -> Any:
-        """Return what a result keeps beside what it carries, None if that is nothing."""
+        """Return what a result keeps besides its payload, None if that is nothing."""
         return None
 
     def listed_calls(self, calls: list[Any], home: int) -> list[Part]:
@@ -312,39 +320,39 @@ class Dialect(ABC):
         return []
 
     def payload(self, part: Part) -> Any:
-        """Return what a result carries; ``UNSET`` where it may carry nothing."""
+        """Return the payload of a result; ``UNSET`` where a result may do without one."""
         return part.raw.get("content", UNSET)
 
     def with_payload(self, part: Part, payload: Any) -> Part:
-        """Return a copy of a result that carries something else."""
+        """Return a copy of a result with another payload."""
         return copy_part(part, {**part.raw, "content": payload})
 
     def is_payload(self, value: Any) -> bool:
-        """Whether this format lets a result carry a value of this kind."""
+        """Whether this format accepts a value of this kind as the payload of a result."""
         if type(value) is str or value is UNSET:
             return True
         return type(value) is list and all(map(is_whole_block, value))
 
     def as_payload(self, value: Any) -> Any:
-        """Spell any value as something a result may carry, keeping all of it."""
+        """Convert any value to a payload that this format accepts, keeping all of it."""
         if not isinstance(value, list):
             return as_text(value)
         said = (block for block in value if not is_hollow(block))
         return [b if is_whole_block(b) else self.note_block(as_text(b)) for b in said] or ""
 
     def note_block(self, text: str) -> Any:
-        """Make a text block that can stand in the place of a media block."""
+        """Make a text block that can take the place of a media block."""
         return {"type": "text", "text": text}
 
     def is_placeholder(self, part: Part) -> bool:
-        """Whether a result is one that some program wrote in place of a real one."""
+        """Whether a program wrote this result in place of a real one."""
         payload = self.payload(part)
         if isinstance(payload, list) and len(payload) > 1:
             return False
         return is_placeholder(self.result_text(part)) and not self.result_media(part)
 
     def says_nothing(self, part: Part) -> bool:
-        """Whether a result is a placeholder that holds nothing of the real one."""
+        """Whether a result is a placeholder that holds no part of the real output."""
         return self.is_placeholder(part) and not is_partial(self.result_text(part))
 
     def same_result(self, one: Part, other: Part) -> bool:
@@ -355,15 +363,15 @@ class Dialect(ABC):
             return False
 
     def outcome(self, part: Part) -> Any:
-        """Return all that a result says, without the ids that set it apart from others."""
+        """Return everything that a result says, without the ids that tell it apart from others."""
         return {key: value for key, value in part.raw.items() if key not in _NAMES}
 
 
 class BlockDialect(Dialect):
-    """Shared by formats whose messages hold one list of blocks.
+    """Base of formats whose messages hold one list of blocks.
 
-    ``neutral_roles`` are the neutral roles of the wire's names, ``role_names`` the wire's names of
-    neutral roles, where those are others. Where it ``takes_string``, content may be a lone text.
+    ``neutral_roles`` maps the wire's role names to neutral roles. ``role_names`` maps neutral roles
+    to the wire's names where they differ. With ``takes_string``, content may be a single text.
     """
 
     container = "content"
@@ -395,17 +403,17 @@ class BlockDialect(Dialect):
         return raw
 
     def neutral_role(self, role: object) -> str:
-        """Return the neutral role for a wire role, "unknown" if the format has none such."""
+        """Return the neutral role for a wire role, "unknown" if the format has no such role."""
         if not isinstance(role, str | None):
             return UNKNOWN
         return self.neutral_roles.get(role, UNKNOWN)
 
 
 class KeyedDialect(BlockDialect):
-    """Shared by formats whose blocks say what they are by the name of their one field.
+    """Base of formats whose blocks name their kind by the key of their one field.
 
-    The keys are those of a call's or result's id, of a call's arguments, of what a result carries,
-    and of the list that may hold media in a result.
+    The keys below are those of a call's or result's id, of a call's arguments, of a result's
+    payload, and of the list in a result that may hold media.
     """
 
     takes_string = False
@@ -452,21 +460,21 @@ class KeyedDialect(BlockDialect):
         return copy_part(part, replace_at(part.raw, (part.flavor, self.payload_key), payload))
 
 
-# Why a block is broken: a list of calls without any, and calls in another's than the assistant's
-# message.
+# Why a block is broken: a list of calls that is empty, or calls in a message that is not the
+# assistant's.
 NO_CALLS = "no-calls"
 CALLS_ELSEWHERE = "calls-elsewhere"
 
 
 def broken_part(raw: Any, at: Path, home: int, why: str) -> Part:
-    """A block nothing can be made of; ``flavor`` says why."""
+    """Return a part for a block that cannot be read; ``flavor`` says why."""
     return Part(BROKEN, raw, at, home, flavor=why)
 
 
 def view_content(
     view: Callable[[Any, Path, int], Part], content: Any, home: int, key: str = "content"
 ) -> tuple[list[Part], str]:
-    """Return the parts of content that is a list of blocks, and a flaw where it is none."""
+    """Return the parts of content that is a list of blocks, and a flaw if it is not."""
     if isinstance(content, list):
         return [view(block, slot_path(key, i), home) for i, block in enumerate(content)], ""
     if content is None:
@@ -477,7 +485,7 @@ def view_content(
 def view_block(
     raw: Any, at: Path, home: int, media: tuple[str, ...], texts: tuple[str, ...] = ("text",)
 ) -> Part:
-    """View a block of a format whose blocks have types: some are texts, some are media."""
+    """View a block of a format whose blocks name their type: a text, media, or another."""
     if isinstance(raw, str):
         return Part(TEXT, raw, at, home, flavor="bare", text=raw)
     if not is_typed_block(raw):
@@ -491,7 +499,7 @@ def view_block(
 
 
 def is_typed_block(value: Any) -> bool:
-    """Whether this is a block that says what it is."""
+    """Whether a value is a block that names its type."""
     return isinstance(value, dict) and isinstance(value.get("type"), str) and bool(value["type"])
 
 
@@ -500,14 +508,14 @@ _LABELS = ("type", "cache_control")
 
 
 def is_whole_block(value: Any) -> bool:
-    """Whether this is a block that says what it is and, if it is a text, has one."""
+    """Whether a value is a block that names its type and, if it is a text block, has a text."""
     if not is_typed_block(value):
         return False
     return value["type"] not in _TEXTS or isinstance(value.get("text"), str)
 
 
 def is_hollow(value: Any) -> bool:
-    """Whether this is a text block that holds nothing at all, not even an empty text."""
+    """Whether a value is a text block that holds nothing at all, not even an empty text."""
     return (
         is_typed_block(value)
         and value["type"] in _TEXTS
@@ -515,6 +523,7 @@ def is_hollow(value: Any) -> bool:
     )
 
 
+# NUL and lone surrogates: providers refuse the one, and the other cannot be encoded.
 UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -543,7 +552,7 @@ def scrub(value: Any) -> Any:
 
 
 def objects_at(message: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the objects in the list under a key; none where there is no list."""
+    """Return the objects in the list under a key; none if there is no list."""
     listed = message.get(key)
     return [one for one in listed if type(one) is dict] if type(listed) is list else []
 
@@ -573,7 +582,10 @@ def as_id(value: object) -> str | None:
 
 
 def as_json(value: Any) -> str:
-    """Write structured content as text; what cannot be written is named by its type."""
+    """Return structured content as JSON text; a value that JSON cannot express, as its repr.
+
+    A value that is nested too deeply is named by its type.
+    """
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, UnicodeError):
@@ -583,7 +595,7 @@ def as_json(value: Any) -> str:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """Return what stands at a path of plain data, None if nothing does."""
+    """Return the value at a path of plain data, None if there is none."""
     for step in path:
         try:
             value = value[step]
@@ -593,7 +605,7 @@ def value_at(value: Any, path: Path) -> Any:
 
 
 def replace_at(raw: Any, path: Path, value: Any) -> Any:
-    """Copy nested dicts and lists with one value replaced; everything else is shared."""
+    """Return a copy of nested dicts and lists with one value replaced; the rest is shared."""
     if not path:
         return value
     if isinstance(raw, list):
@@ -604,7 +616,7 @@ def replace_at(raw: Any, path: Path, value: Any) -> Any:
 
 
 def replace_all_at(raw: Any, values: Sequence[tuple[Path, Any]]) -> Any:
-    """Copy nested dicts and lists with some values replaced, one after the other; see above."""
+    """Return a copy with several values replaced, one after the other; the rest is shared."""
     grown: dict[str | int, list[tuple[Path, Any]]] = {}
     for path, value in values:
         if not path:
@@ -632,7 +644,7 @@ def without_id(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of_blocks(content: Any, key: str = "text") -> str:
-    """Join the texts of a list of blocks (or give a string as it is)."""
+    """Join the texts of a list of blocks; a string is returned as it is."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -669,7 +681,7 @@ def copy_part(part: Part, raw: Any, **changes: Any) -> Part:
     return Part(raw=raw, **{**fields, **changes})
 
 
-def same_or(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Return the object that was received where nothing of it had to go."""
+def keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return the old object if the new one has the very same fields, else the new one."""
     is_whole = old.keys() == new.keys() and all(map(operator.is_, map(new.get, old), old.values()))
     return old if is_whole else new

@@ -1,8 +1,8 @@
-"""How a dialect talks to its provider, beyond the view of a list: one subclass in each package.
+"""How a dialect talks to its provider, apart from the view: one subclass in each package.
 
-That is what a response says, how a stream is gathered, how turns of another dialect are written,
-and the everyday parts of a request. Those are written at once: a long conversation is made of
-little else, and what knows every case would write the same.
+It knows what a response says, how a stream is gathered, how turns of another dialect are written,
+and the everyday parts of a request. Everyday parts are written without a view: a long conversation
+consists of little else, and the code that knows every case would write the same.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from lockstitch.dialects.script import TurnWriter
 
 Fields = dict[str, Any]
 
-# The wrapping that Anthropic documents for arguments that are no JSON: a model understands it,
-# and no tool takes it for its own.
+# The wrapping that Anthropic documents for arguments that are not JSON: a model understands it, and
+# no tool takes it for its own arguments.
 UNREADABLE = "INVALID_JSON"
-# Said once, and by some servers again in every chunk; anything else a chunk adds to.
+# What separates the values in a streamed list.
 _GAP = re.compile(r"[, \r\n\t]*")
+# Some servers repeat these fields in every chunk; a chunk adds to all other fields.
 _SAID_ONCE = frozenset({"role", "type", "id", "name", "format", "index", "object"})
 
-# What google-genai hangs on a response of its own accord.
+# What google-genai adds to a response by itself.
 _NOT_RECEIVED = frozenset({"sdk_http_response", "parsed", "automatic_function_calling_history"})
 
 
 def plain_of(value: Any) -> Any:
-    """Return an SDK's object as the plain data that its provider sent; plain data as it is."""
+    """Return an SDK object as the plain data its provider sent; plain data stays as it is."""
     kinds: list[type] = [type(item) for item in (value if type(value) is list else [value])]
     if any(map(is_google, kinds)):
         return _plain_google(value)
@@ -67,10 +68,10 @@ def _plain_google(value: Any) -> Any:
 
 
 def events_in(data: bytes) -> Iterator[Any]:
-    """Return the events of a stream, as far as they came; nothing for what is no stream."""
+    """Yield the events of a stream, as far as they have come; none if it is not a stream."""
     begin, text = data[:64].lstrip()[:1], data.decode("utf-8", "replace")
     if begin == b"[":
-        # as Gemini streams without ``alt=sse``: a list that may be cut off
+        # without ``alt=sse`` Gemini streams a list, which may be cut off
         decoder, at = json.JSONDecoder(), text.find("[") + 1
         while 0 < at < len(text):
             gap = _GAP.match(text, at)
@@ -89,7 +90,7 @@ def events_in(data: bytes) -> Iterator[Any]:
 
 
 def _event_value(text: str) -> Any:
-    """Return an event's value; None for one that was cut off."""
+    """Return the value of an event, None if it was cut off."""
     try:
         return msgspec.json.decode(text)
     except ValueError:
@@ -100,14 +101,14 @@ def _event_value(text: str) -> Any:
 
 
 class Accumulator(ABC):
-    """A streamed reply, gathered event by event; an event that is not known changes nothing.
+    """Gathers a streamed reply event by event; an unknown event changes nothing.
 
-    ``complete`` says whether the provider has said that the reply is over. It stays false when a
-    stream breaks off, however it does. ``blocks_closed`` counts the blocks that will not change
-    any more.
+    ``complete`` says whether the provider has said that the reply is over. It stays false if a
+    stream breaks off, however it does. ``blocks_closed`` counts the blocks that will not change any
+    more.
     """
 
-    # The kinds of event that matter, None for all; helpers of SDKs mix in others with snapshots.
+    # The kinds of event that matter, None for all. SDK helpers mix in others, with snapshots.
     kinds: frozenset[str] | None = None
 
     def __init__(self, profile: Profile) -> None:
@@ -116,7 +117,7 @@ class Accumulator(ABC):
         self.blocks_closed = 0
 
     def feed(self, event: Any) -> None:
-        """Take the next event, an SDK's object or plain data."""
+        """Take the next event, as an SDK object or as plain data."""
         kind = event.get("type") if isinstance(event, dict) else getattr(event, "type", None)
         if self.kinds is not None and not (isinstance(kind, str) and kind in self.kinds):
             return
@@ -130,51 +131,51 @@ class Accumulator(ABC):
 
     def whole(self) -> Fields:
         """Return the response as it would have come in one piece; of use once it is complete."""
-        whole: Fields = _paired(self.gathered())
+        whole: Fields = _join_halves(self.response_so_far())
         return whole
 
     def closed(self) -> Any:
-        """Return what of the reply can be kept as it stands, or None.
+        """Return the part of the reply that can be kept as it stands, or None.
 
         That is a message (in OpenAI Responses a list of items) with the text so far and the blocks
-        that are closed: never half a call, never a thought without its end or its signature.
+        that are closed. It never holds half a call, or a thought without its end or its signature.
         """
-        return scrub(_paired(self.standing()))
+        return scrub(_join_halves(self.part_to_keep()))
 
     @abstractmethod
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         """Return the response so far."""
 
     @abstractmethod
-    def standing(self) -> Any:
-        """Return what may be kept, or None."""
+    def part_to_keep(self) -> Any:
+        """Return the part of the reply that may be kept, or None."""
 
 
-def _paired(value: Any) -> Any:
-    """Put the halves of a character together that came in two pieces; a lone half stays."""
+def _join_halves(value: Any) -> Any:
+    """Join the halves of characters that came in two pieces; a lone half stays."""
     try:
         msgspec.json.encode(value, enc_hook=str)
     except UnicodeError:
-        return _joined(value)
+        return _recode(value)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return value
     return value
 
 
-def _joined(value: Any) -> Any:
+def _recode(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
     if isinstance(value, dict):
-        return {_joined(key): _joined(inner) for key, inner in value.items()}
-    return [_joined(item) for item in value] if isinstance(value, list) else value
+        return {_recode(key): _recode(inner) for key, inner in value.items()}
+    return [_recode(item) for item in value] if isinstance(value, list) else value
 
 
 def arguments_in(text: str, *, lenient: bool = False) -> Any:
     """Decode a call's arguments; ``UNSET`` if they are not a whole JSON object.
 
-    A lenient reading takes half a character in them, as the SDKs do.
+    With ``lenient``, they may hold half a character, as the SDKs allow.
     """
-    text = _paired(text)
+    text = _join_halves(text)
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -204,18 +205,18 @@ def list_at(value: Any, key: str) -> list[Any]:
 
 
 def number_at(value: Any, key: str, otherwise: int) -> int:
-    """Return the whole number under a key."""
+    """Return the whole number under a key, or ``otherwise`` if there is none."""
     found = value.get(key) if isinstance(value, dict) else None
     return found if type(found) is int else otherwise
 
 
 def add(fields: Fields, delta: Fields) -> None:
-    """Add a delta to fields: texts grow, lists grow, objects are added to, the rest is replaced."""
+    """Add a delta to fields: texts and lists grow, objects are merged, the rest is replaced."""
     for key, value in delta.items():
-        fields[key] = added(key, fields.get(key), value)
+        fields[key] = apply_delta(key, fields.get(key), value)
 
 
-def added(key: str, old: Any, new: Any) -> Any:
+def apply_delta(key: str, old: Any, new: Any) -> Any:
     """Return a field's value after a delta."""
     if new is None:
         return old
@@ -224,14 +225,14 @@ def added(key: str, old: Any, new: Any) -> Any:
         add(grown, new)
         return grown
     if isinstance(new, list):
-        return _grown(old if isinstance(old, list) else [], new)
+        return _extend(old if isinstance(old, list) else [], new)
     if isinstance(old, str) and isinstance(new, str):
         return old or new if key in _SAID_ONCE else old + new
     return new
 
 
-def _grown(old: list[Any], new: list[Any]) -> list[Any]:
-    """Put items behind a list; one that carries the index of an earlier one adds to that."""
+def _extend(old: list[Any], new: list[Any]) -> list[Any]:
+    """Append items to a list; an item with the index of an earlier one is added to that one."""
     grown = list(old)
     for item in new:
         index = item.get("index") if isinstance(item, dict) else None
@@ -243,7 +244,7 @@ def _grown(old: list[Any], new: list[Any]) -> list[Any]:
         if at is None:
             grown.append(item)
         else:
-            grown[at] = added("", grown[at], item)
+            grown[at] = apply_delta("", grown[at], item)
     return grown
 
 
@@ -263,12 +264,12 @@ class TextResult(NamedTuple):
 
 
 class Exchange(ABC):
-    """What a dialect's provider is sent and what it answers.
+    """What is sent to a dialect's provider, and what it answers.
 
-    ``provider`` serves the dialect where nobody says otherwise. ``results_by_id`` says that a
-    result names its call by nothing but the id, ``marks_failures`` that it says whether the call
-    failed. Results of text can be written at once where ``writes_results`` is set; of blank text
-    only with ``takes_blank``, without ids only where ``needs_ids`` is not set.
+    ``provider`` is who serves the dialect unless a profile says otherwise. ``results_by_id`` says
+    that a result names its call by nothing but the id, ``marks_failures`` that a result says
+    whether the call failed. With ``writes_results``, results of text can be written without a view;
+    blank text only with ``takes_blank``, and results without ids only without ``needs_ids``.
     """
 
     provider: str
@@ -284,26 +285,26 @@ class Exchange(ABC):
 
     @abstractmethod
     def messages_in(self, value: Any) -> list[Any]:
-        """Return the messages to replay of a response, a message, or a list of either."""
+        """Return the messages to replay from a response, a message, or a list of either."""
 
     @abstractmethod
     def text_message(self, text: str) -> Fields:
-        """Return a message of the user's with a text that is not blank."""
+        """Return a user message with a text that is not blank."""
 
     def user_message(self, content: Any) -> Fields:
-        """Return a message of the user's around content in this spelling."""
+        """Return a user message around content in this dialect's spelling."""
         return {"role": "user", "content": content}
 
     def plain_messages(self, value: Any) -> list[Fields] | None:
-        """Return the messages in an everyday response, None if a longer look is needed."""
+        """Return the messages in an everyday response, None if it needs a longer look."""
         return None
 
     def words_and_calls(self, messages: list[Any]) -> Spoken:
-        """Read everyday messages of a reply; raise ValueError for what is not everyday."""
-        raise ValueError("no reply of this dialect is read at once")
+        """Read everyday messages of a reply; raise ValueError for any others."""
+        raise ValueError("replies in this dialect cannot be read in one piece")
 
     def asked_in(self, messages: list[Fields]) -> list[tuple[str, str]]:
-        """Return the ids and names of the calls; asked for where results go by more than ids."""
+        """Return the ids and names of the calls, where a result needs more than the id."""
         return []
 
     def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
@@ -311,26 +312,26 @@ class Exchange(ABC):
         raise NotImplementedError
 
     def leading_messages(self, texts: Mapping[Any, str], *, is_own: bool) -> list[Fields]:
-        """Return the instructions that stand before all messages, by the role that gives them.
+        """Return the instructions before all messages; ``texts`` maps roles to instructions.
 
         ``is_own`` says that the dialect's author serves it, not another vendor.
         """
         return []
 
     def system_parameter(self, text: str) -> Any:
-        """Return the parameter with the instructions beside the messages; None if it has none."""
+        """Return the request parameter for instructions beside the messages; None if none."""
         return None
 
     def events_in(self, data: bytes) -> Iterator[Any]:
-        """Return the events in the body of a stream, as far as they came."""
+        """Yield the events in the body of a stream, as far as they have come."""
         return events_in(data)
 
     def unbind(self, view: Dialect, message: Message) -> Any:
-        """Return an assistant's message without what is bound to its issuer; None if empty then.
+        """Return an assistant message without what is bound to its issuer; None if that empties it.
 
-        Reasoning and signatures are refused by everybody else, sealed content says nothing to
-        them, and the ids of items lead to state that only the issuer keeps. What a provider ran
-        itself and reports only in such a form cannot be handed to another one.
+        Everybody else refuses reasoning and signatures, cannot open sealed content, and cannot look
+        up the ids of items, which lead to state that only the issuer keeps. The report of a tool
+        that a provider ran itself cannot be handed to another one if it exists only in such a form.
         """
         raw = message.raw
         if not isinstance(raw, dict):
@@ -346,11 +347,11 @@ class Exchange(ABC):
         return beside if same else view.rebuild(Message(beside, message.index, message.role, parts))
 
     def free_part(self, part: Part, parts: list[Part]) -> Part | None:
-        """Return a part without what is bound, None if nothing of it is left."""
+        """Return a part without what is bound to its issuer, None if nothing of it is left."""
         return part
 
     def free_fields(self, raw: Fields) -> Fields:
-        """Return a message without what is bound beside its content."""
+        """Return a message without the fields outside its content that are bound to its issuer."""
         return raw
 
 
@@ -361,12 +362,12 @@ def without(raw: Fields, keys: Iterable[str]) -> Fields:
 
 
 def with_raw(part: Part, raw: Any) -> Part:
-    """Return a part over other raw data; the same one if that is the same."""
+    """Return a part over other raw data; the same part if the data is the same object."""
     return part if raw is part.raw else copy_part(part, raw)
 
 
 def is_sealed(value: Any) -> bool:
-    """Whether a block holds something that only its issuer can open."""
+    """Whether a block holds anything that only its issuer can open."""
     waiting = [value]
     while waiting:
         inner = waiting.pop()
@@ -380,7 +381,7 @@ def is_sealed(value: Any) -> bool:
 
 
 def unsealed_citations(block: Fields) -> Fields:
-    """Return a text block without citations that only their issuer can open."""
+    """Return a text block without the citations that only their issuer can open."""
     citations = block.get("citations")
     if not isinstance(citations, list):
         return block
@@ -393,7 +394,7 @@ def unsealed_citations(block: Fields) -> Fields:
 def read_each(
     values: list[Any], read: Callable[[Any], list[Any]], wrap: Callable[[list[Any]], Fields]
 ) -> list[Any]:
-    """Read a list of messages, or make one message of a list of its blocks."""
+    """Read each message of a list; a list of blocks becomes one message."""
     if any(isinstance(value, dict) and value.get("role") in _SPEAKERS for value in values):
         return [message for value in values for message in read(value)]
     blocks = [value for value in values if isinstance(value, dict)]
@@ -401,31 +402,31 @@ def read_each(
 
 
 def is_text(value: Any) -> bool:
-    """Whether this is a text that is not empty."""
+    """Whether a value is a text that is not empty."""
     return type(value) is str and value != ""
 
 
 def is_worded(block: Any) -> bool:
-    """Whether a block has a text; raises nothing for what is no object."""
+    """Whether a block has a text that is not empty; any value may be asked about."""
     return type(block) is dict and is_text(block.get("text"))
 
 
 @cache
 def exchange_of(name: str) -> Exchange:
-    """Return how a dialect talks to its provider; loaded when asked for, as checks need none."""
+    """Return how a dialect talks to its provider; imported on first use, as checks need none."""
     exchange: Exchange = import_module(f"{CLASSES[name].__module__}.exchange").EXCHANGE
     return exchange
 
 
-# Profiles that differ in what is accepted, not in who serves it.
+# Profiles that differ in what is accepted, not in who serves them.
 _NO_PROVIDERS = ("classic", "strict")
 
 
 def messages_in(dialect: str, value: Any) -> list[Any]:
-    """Return the messages (or items) to replay of a response, a message, or a list of either.
+    """Return the messages (or items) to replay from a response, a message, or a list of either.
 
-    Of several choices or candidates the first counts. What says nothing, and what is no answer
-    at all, gives an empty list.
+    Of several choices or candidates the first one counts. A message that says nothing is left out,
+    and a value that is no answer at all gives an empty list.
     """
     name = profile_named(dialect).dialect
     found = exchange_of(name).messages_in(value)
@@ -438,21 +439,21 @@ def messages_in(dialect: str, value: Any) -> list[Any]:
 def calls_in(dialect: str, messages: Sequence[Any]) -> list[tuple[str, str]]:
     """Return the id and the name of every call in order, "" for what is missing.
 
-    Calls that the provider ran itself are none, nor are those that the reply itself answers.
+    Calls that the provider ran itself are left out, and so are calls that the reply itself answers.
     """
     view = new_dialect(profile_named(dialect).dialect)
     return [(call.id or "", call.name or "") for call in call_parts(view.read(messages))]
 
 
 def call_parts(messages: Sequence[Message]) -> list[Part]:
-    """Return the calls in a reply's view that wait for an answer, in order."""
+    """Return the calls in a reply that wait for an answer, in order."""
     parts = [part for message in messages for part in message.parts]
     answered = {part.id for part in parts if part.kind == RESULT and part.id}
     return [part for part in parts if part.kind == CALL and part.id not in answered]
 
 
 def provider_of(dialect: str) -> str:
-    """Return who serves a dialect or a profile, where nobody says otherwise."""
+    """Return who serves a dialect or a profile, unless a caller says otherwise."""
     profile = profile_named(dialect)
     is_named = bool(profile.name) and profile.name not in _NO_PROVIDERS
     return profile.name if is_named else exchange_of(profile.dialect).provider
@@ -461,8 +462,8 @@ def provider_of(dialect: str) -> str:
 def without_reasoning(dialect: str, messages: Sequence[Any]) -> list[Any]:
     """Return the same messages for a receiver that did not issue them.
 
-    Reasoning, signatures, sealed content and ids that only the issuer can look up are left out,
-    and so is a message with nothing else in it. Messages that had none are the same objects.
+    Reasoning, signatures, sealed content and ids that only the issuer can look up are left out, and
+    so is a message that holds nothing else. Messages without any of these are the same objects.
     """
     name = profile_named(dialect).dialect
     view, exchange = new_dialect(name), exchange_of(name)
@@ -478,7 +479,7 @@ def without_reasoning(dialect: str, messages: Sequence[Any]) -> list[Any]:
 
 
 def _plainly_says(raw: Any) -> bool:
-    """Whether a message begins with words or a call, which every view counts as saying."""
+    """Whether a message begins with words or a call, and so says something in every view."""
     content = raw.get("content") if type(raw) is dict else None
     if type(content) is not list or not content or type(content[0]) is not dict:
         return type(content) is str and content != ""
@@ -489,25 +490,25 @@ def _plainly_says(raw: Any) -> bool:
 
 
 def says(view: Dialect, message: Message) -> bool:
-    """Whether anything is in a message: a reply may be empty, a message in a request not."""
+    """Whether a message holds anything: a reply may be empty, a message in a request may not."""
     if any(part.kind != TEXT or part.text for part in message.parts):
         return True
     return isinstance(message.raw, dict) and view.has_content_beside(message)
 
 
 def accumulator_for(dialect: str) -> Accumulator:
-    """Make what gathers a stream in a dialect, or of a profile of one."""
+    """Return an accumulator for streams in a dialect, or in a profile of one."""
     profile = profile_named(dialect)
     return exchange_of(profile.dialect).stream(profile)
 
 
-# Anthropic and Bedrock count what came from the cache beside the other input, everybody else among
-# it; Gemini counts thoughts beside the other output, everybody else among it. Here ``input`` and
-# ``output`` are always all of it.
+# Anthropic and Bedrock report input from the cache apart from the other input, and Gemini reports
+# thoughts apart from the other output; everybody else includes them. Here ``input`` and ``output``
+# always include everything.
 class Tokens(Struct, frozen=True):
-    """Numbers of tokens: ``cached`` and ``cache_write`` are among ``input``.
+    """Numbers of tokens: ``input`` includes ``cached`` and ``cache_write``.
 
-    ``reasoning`` is among ``output``, as far as a provider reports it.
+    ``output`` includes ``reasoning``, as far as a provider reports it.
     """
 
     input: int = 0
@@ -517,7 +518,7 @@ class Tokens(Struct, frozen=True):
     reasoning: int = 0
 
     def __add__(self, other: Tokens) -> Tokens:
-        """Add up, number by number."""
+        """Add number by number."""
         return Tokens(
             self.input + other.input,
             self.output + other.output,
@@ -530,8 +531,8 @@ class Tokens(Struct, frozen=True):
 class _UsageSpelling(Struct, frozen=True):
     """Where a response has its usage, and the counts that add up to each number.
 
-    Counts below another field go by their path, and the first of several that is there is taken.
-    The first name of ``input`` or ``output`` shows which spelling it is.
+    A count inside another field is given by its path, and the first path that leads to a count is
+    used. The first name of ``input`` or ``output`` shows which spelling a response has.
     """
 
     home: str
@@ -543,7 +544,7 @@ class _UsageSpelling(Struct, frozen=True):
 
 
 _USAGES = (
-    # Anthropic and OpenAI Responses; what the other one has beside it is not there.
+    # Anthropic and OpenAI Responses; each lacks the fields that only the other one has.
     _UsageSpelling(
         "usage",
         ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
@@ -595,7 +596,7 @@ _USAGES = (
 
 
 def tokens_in(response: Any) -> Tokens | None:
-    """Return what a response, or a message with such a field, says it cost; None if it does not."""
+    """Return the token counts in a response, or in a message that has them; None if it has none."""
     if isinstance(response, list):
         found = [tokens for tokens in map(tokens_in, response) if tokens is not None]
         return found[-1] if found else None

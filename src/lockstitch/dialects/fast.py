@@ -1,16 +1,15 @@
 """Quick looks at a whole raw list: its size, the stretches that need the rules, what is proven.
 
-Walkers and proofs trade generality for speed: what they pass is certainly fine under the dialect's
-own profile, what they fail goes through the full rules. A walker, which a repair goes by, knows
-texts, calls and results, nothing else. A proof is for lists that were made here from everyday
-parts, and lets reasoning pass, since nothing is going to be changed before it. Each dialect has
-its own in its package.
+Walkers and proofs trade generality for speed. A list that they pass is certainly fine under the
+dialect's own profile; a list that they fail goes through the full rules. A walker, on which repairs
+rely, knows texts, calls and results, and nothing else. A proof is for lists that were made here
+from everyday parts. It lets reasoning pass, since nothing before the reasoning is going to be
+changed. Each dialect has its own in its package.
 
-A *seam* is a message before which nothing is open: a user's prompt with every call answered.
-Seams cut a list into stretches; a walker proves stretches fine, and only the others, with the
-neighbours that share an id with them, go through the rules and the repair. Of every run of fine
-stretches the first message and the end stay in the excerpt, so that each suspect keeps its
-neighbours.
+A *seam* is a message before which nothing is open: a user's prompt with every call answered. Seams
+cut a list into stretches. A walker proves stretches fine; only the others, and the stretches that
+share an id with them, go through the rules and the repair. Of every run of fine stretches, the
+first message and the end stay in the excerpt, so that each suspect keeps its neighbours.
 """
 
 from __future__ import annotations
@@ -26,15 +25,16 @@ from lockstitch.dialects.base import Dialect, QuickProof, Walker
 
 _ENCODER = msgspec.json.Encoder()
 _PACKER = msgspec.msgpack.Encoder()
-# The number of messages in a chunk stands before them, in so many bytes if there are many.
+# MessagePack writes the number of items before a list, in this many bytes from ``_FEW`` items on.
 _PACKED_HEAD = 3
 _FEW = 16
+# A byte of MessagePack takes at most this many bytes in JSON.
 _LONGEST = 6
-# Below this no result can be a giant one.
+# A list below this size cannot hold a giant result.
 _UNREMARKABLE = 10 * 1024 * 1024
-# Up to so many messages a list is looked at as a whole.
+# A list of up to this many messages is looked at as a whole.
 _SHORT = 8
-# So many messages are walked over and then encoded, while they are still in the processor's cache.
+# This many messages are walked and then encoded while they are still in the processor's cache.
 _CHUNK = 64
 _LONGEST_ID = 64
 
@@ -42,8 +42,8 @@ _LONGEST_ID = 64
 class Excerpt(Struct):
     """The messages that need a look: their indices, and the runs left out between them.
 
-    ``gaps`` maps the index behind which a run was left out to the run's end; ``ids`` holds every
-    id of the whole list, so that none is minted twice.
+    ``gaps`` maps the index before a run that was left out to the index at which the run ends.
+    ``ids`` holds every id of the whole list, so that none is minted twice.
     """
 
     numbers: list[int]
@@ -52,7 +52,7 @@ class Excerpt(Struct):
 
 
 class ReceiverLimits(Protocol):
-    """What a quick look has to know of a profile: its name within the dialect, and a limit."""
+    """What a quick look needs to know of a profile: its name within the dialect, and a limit."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class ReceiverLimits(Protocol):
 
     @property
     def max_bytes(self) -> int:
-        """How many bytes a list may have, 0 for any number."""
+        """The most bytes that a list may have, 0 for any number."""
 
 
 def narrow(
@@ -73,15 +73,16 @@ def narrow(
 ) -> Excerpt | None:
     """Return the part of a list that needs a look, or None if all of it does.
 
-    Only for a dialect's own profile: variants have rules the walkers do not know. ``clean`` says
-    that the list is known to be clean text within all limits; ``with_ends`` asks for the first and
-    the last stretch in any case. An excerpt without numbers says that the list is proven fine.
+    Only a dialect's own profile can be narrowed, since variants have rules that the walkers do not
+    know. ``clean`` says that the list is known to be clean text within all limits. ``with_ends``
+    asks for the first and the last stretch in any case. An excerpt without numbers says that the
+    list is proven fine.
     """
     walker = dialect.walker() if dialect.walker and not receiver.name else None
     if walker is None or not raw:
         return None
     if len(raw) <= _SHORT:
-        # nothing worth it can be left out: the list is fine, or all of it needs a look
+        # leaving something out is not worth it: the list is fine, or all of it needs a look
         if with_ends or walker.run(raw, 0, []) < len(raw) or not walker.is_sound():
             return None
         return Excerpt([], {}) if clean or 0 <= size_bound(raw) <= _UNREMARKABLE else None
@@ -92,10 +93,10 @@ def narrow(
 def find_excerpt(
     raw: Sequence[Any], walker: Walker, *, with_ends: bool = False, limit: int | None = None
 ) -> Excerpt | None:
-    """Return the messages of a long list that need a look; None if that is most of them.
+    """Return the messages of a long list that need a look; None if most of them do.
 
-    Where there is a ``limit``, 0 for none, the list has to be clean text of so many bytes at most,
-    without any giant.
+    Unless ``limit`` is None, the list must be clean text of at most so many bytes (0 for any
+    number), without any giant message.
     """
     seams: list[int] = [0]
     suspects: Spans = []
@@ -122,10 +123,10 @@ def find_excerpt(
         return None
     if not suspects and not with_ends:
         return Excerpt([], {})
-    spans = _with_kin(raw, walker, seams, suspects)
+    spans = _add_related(raw, walker, seams, suspects)
     if spans is None:
         return None
-    # Take the suspects and, of each run between them, its first message and its tail.
+    # Keep the suspects and, of each run between them, its first message and its tail.
     numbers: list[int] = []
     gaps: dict[int, int] = {}
     fine = 0
@@ -148,10 +149,13 @@ def find_excerpt(
 Spans = list[tuple[int, int]]
 
 
-def _with_kin(
+def _add_related(
     raw: Sequence[Any], walker: Walker, seams: list[int], suspects: Spans
 ) -> Spans | None:
-    """Add the stretches that share an id with a suspect, and the two ends of the list."""
+    """Add the stretches that share an id with a suspect, and both ends of the list.
+
+    Return None if several messages made a call under one of the ids.
+    """
     spans = {*suspects, _stretch_at(seams, 0, len(raw)), _stretch_at(seams, len(raw) - 1, len(raw))}
     todo = list(spans)
     while todo:
@@ -185,16 +189,17 @@ def encoded_size(raw: Any) -> int:
 
 
 def size_bound(messages: Sequence[Any]) -> int:
-    """Return how many bytes of JSON messages take at most; -1 for what needs a longer look.
+    """Return an upper bound for the size of messages as JSON; -1 if they need a longer look.
 
-    That is text which is not certainly clean, and a message that is a giant. MessagePack is twice
-    as fast to write as JSON, and raises for the same text. It holds a NUL for every one in the
-    text, and now and then one that only counts something. No byte of it takes more than six in
-    JSON: the exact size is asked for only until that bound is good enough.
+    They do if their text is not certainly clean, or if one of them is a giant. MessagePack is twice
+    as fast to write as JSON, and raises for the same text. It holds a NUL byte for every NUL in the
+    text, and now and then one that belongs to a length. No byte of it takes more than six bytes in
+    JSON, so the exact size is only needed if that bound is not good enough.
     """
     try:
         packed = _PACKER.encode(messages)
-        # A zero byte is in a text, or in the length of something: JSON spells the first out.
+        # A zero byte stands for a NUL in a text, or belongs to a length. JSON spells a NUL out, so
+        # it can tell.
         head = _PACKED_HEAD if len(messages) >= _FEW else 1
         if packed.find(0, head) >= 0 and b"\\u0000" in _ENCODER.encode(messages):
             return -1
@@ -209,7 +214,7 @@ def size_bound(messages: Sequence[Any]) -> int:
 
 
 def _fits(raw: Sequence[Any], sizes: list[int], limit: int) -> bool:
-    """Whether messages, with a bound for the size of each chunk, are within a limit, 0 for none."""
+    """Whether messages are within a limit (0 for none), given a size bound for each chunk."""
     total = sum(sizes)
     most = max(limit or total, _UNREMARKABLE)
     for number, size in enumerate(sizes):
@@ -222,17 +227,17 @@ def _fits(raw: Sequence[Any], sizes: list[int], limit: int) -> bool:
 
 
 def is_blank(text: Any) -> bool:
-    """Whether this is not a text with something in it."""
+    """Whether a value is not a text, or is a text of nothing but white space."""
     return type(text) is not str or not text or text.isspace()
 
 
 def is_text(text: Any) -> bool:
-    """Whether this is a text with something in it, if only white space."""
+    """Whether a value is a text that is not empty; white space is enough."""
     return type(text) is str and text != ""
 
 
 class PlainProof(QuickProof):
-    """What most proofs share: one message after the other, ids and names."""
+    """Base of most proofs: it takes one message after the other, with their ids and names."""
 
     def run(self, raw: Sequence[Any], start: int, seams: list[int]) -> int:
         index = start
@@ -253,11 +258,11 @@ class PlainProof(QuickProof):
         return bool(self.waiting)
 
     def passes(self, message: dict[str, Any], before: Any) -> bool:
-        """Whether a message is plain behind another one, None for the first."""
+        """Whether a message is plain after the one ``before`` it, None for the first."""
         raise NotImplementedError
 
     def is_new(self, name: Any) -> bool:
-        """Whether an id is a short one that was not there before, and note it."""
+        """Whether an id is short and was not there before; if so, record it."""
         if type(name) is not str or not name or len(name) > _LONGEST_ID or name in self.met:
             return False
         self.met[name] = len(self.met)

@@ -1,4 +1,4 @@
-"""Images inside parts, in every dialect's spelling: where they are, what they really are."""
+"""Images inside parts, in every dialect's spelling: where they are, and their real types."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from msgspec import Struct
 from lockstitch.conversation.parts import MEDIA, RESULT, Part, Path
 from lockstitch.dialects.base import value_at
 
+# Enough to find the size of an image, which a JPEG keeps after other segments.
 _HEAD = 64 * 1024
 _MAGIC = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -39,7 +40,7 @@ class Image(Struct, frozen=True):
 
 
 def images_in(part: Part) -> Iterator[Image]:
-    """Return the images that a media part or a result holds inline."""
+    """Yield the images that a media part or a result holds inline."""
     blocks: list[tuple[Path, Any]] = []
     if part.kind == MEDIA:
         blocks = [((), part.raw)]
@@ -130,6 +131,7 @@ def head_of(data: str | bytes) -> bytes:
     """Return the first bytes of an image's payload, decoded."""
     if isinstance(data, bytes):
         return data[:_HEAD]
+    # whole groups of four characters, so that the cut text decodes
     cut = data[: _HEAD * 4 // 3 // 4 * 4]
     try:
         return b64decode(cut + "=" * (-len(cut) % 4))
@@ -138,14 +140,14 @@ def head_of(data: str | bytes) -> bytes:
 
 
 def sniff(head: bytes) -> str:
-    """Return a payload's real media type by its first bytes, "" if it is not known."""
+    """Return a payload's real media type by its first bytes, "" if it is unknown."""
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     return next((label for magic, label in _MAGIC if head.startswith(magic)), "")
 
 
 def pixels(head: bytes) -> int:
-    """Return the longer side of an image in pixels, 0 if that is unknown."""
+    """Return the longer side of an image in pixels, 0 if it is unknown."""
     kind = sniff(head)
     if kind == "image/png":
         return _longer(head[16:20], head[20:24], "big")

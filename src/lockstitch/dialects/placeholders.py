@@ -1,8 +1,8 @@
 """Texts that programs write where the real result of a tool call is missing.
 
 A result that is only such a text says nothing about what the tool did, so a real result beats it.
-Listed are texts that stand in for a lost result, each with the release or file it was read in, and
-all that Lockstitch itself ever writes in such a place: no other module words one.
+Listed are texts that stand in for a lost result, each with the release or file it was read in.
+Listed, too, is every text that Lockstitch itself writes in such a place; no other module words one.
 What a person decided ("the user doesn't want to proceed") and what a tool reported is not listed.
 """
 
@@ -23,9 +23,9 @@ TIMED_OUT = (
     "[lockstitch] This tool call did not finish in time. It may have taken effect, "
     "in whole or in part."
 )
-# Stands before what was raised, where that is on record and the tool's own result is not.
+# Stands before a recorded error if the tool's own result is not on record.
 FAILED = "[lockstitch] This tool call failed, and this is the error that was recorded:"
-# Stands behind the part of an output that had been shown.
+# Stands after the part of an output that had been shown.
 PARTIAL = "[lockstitch] The tool was still running when this was recorded. Its outcome is unknown."
 
 
@@ -33,7 +33,7 @@ Match = Literal["exact", "prefix", "regex"]
 
 
 class KnownPlaceholder(NamedTuple):
-    """One text: whose it is, how to compare it (a regex must match all of it), where it stood."""
+    """A known text: its vendor, how to compare it (a regex must match all of it), its source."""
 
     vendor: str
     match: Match
@@ -41,7 +41,7 @@ class KnownPlaceholder(NamedTuple):
     source: str
 
 
-# Whose texts, how to compare them, where they were read, and the texts.
+# The vendor, how to compare, where the texts were read, and the texts.
 _TEXTS: tuple[tuple[str, Match, str, tuple[str, ...]], ...] = (
     ("lockstitch", "exact", "this file", (UNKNOWN_OUTCOME,)),
     ("lockstitch", "prefix", "this file", (FAILED,)),
@@ -190,18 +190,18 @@ def is_placeholder(text: str) -> bool:
 
 
 def is_partial(text: str) -> bool:
-    """Whether a stand-in of ours holds a part of the real output."""
+    """Whether a placeholder of ours holds part of the real output."""
     return bool(shown_part(text))
 
 
 def shown_part(text: str) -> str:
-    """Return the part of an output that a stand-in of ours holds, "" for any other text."""
+    """Return the part of an output that a placeholder of ours holds, "" for any other text."""
     found = text.rstrip()
     return found.removesuffix(PARTIAL).strip() if found.endswith(PARTIAL) else ""
 
 
 def vendor_of(text: str) -> str | None:
-    """Name the program whose placeholder this is, or None for anything else."""
+    """Return the program whose placeholder this is, or None for any other text."""
     if len(text) > _LONGEST:
         return None
     text = text.strip()

@@ -1,8 +1,8 @@
 """Dialects and profiles by their names, and models: what one provider accepts, as data.
 
-A dialect fixes the shape of a message; a profile fixes the rules and limits of who receives it.
-``openai-chat`` is the dialect as its author serves it, ``openai-chat:mistral`` the same shape
-under Mistral's rules. Of single models the rules are listed that came or went with a version.
+A dialect fixes the shape of a message; a profile fixes the rules and limits of its receiver.
+``openai-chat`` is the dialect as its author serves it; ``openai-chat:mistral`` is the same shape
+under Mistral's rules. For single models, the rules are listed that came or went with a version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 BLANK = "blank"
 EMPTY = "empty"
 ANYTHING = "anything"
-# An id that is made is the beginning of an old one, a line, and so many digits.
+# A new id is the beginning of an old one, an underscore, and this many digits.
 _DIGITS, _LONGEST_STEM, _LONGEST_ID = 12, 32, 64
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -34,11 +34,11 @@ _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 class Profile(Struct, frozen=True, kw_only=True):
     """The rules and limits of one receiver.
 
-    ``id_max`` is the longest id that is accepted, ``id_length`` the one length that is.
-    ``native_ids`` receivers were trained on the ids they mint: those are never rewritten.
-    ``rejects_text`` is ``blank`` (white space counts as empty), ``empty`` or ``anything`` goes.
-    ``arguments`` is ``object``, ``json-object`` (text that must hold one) or ``json`` (text that
-    should hold one: this receiver does not look into it).
+    ``id_max`` is the longest accepted length of an id, ``id_length`` the only accepted one.
+    Receivers with ``native_ids`` were trained on the ids that they mint, so those are never
+    rewritten. ``rejects_text`` is ``blank`` (white space counts as empty), ``empty``, or
+    ``anything`` if every text is accepted. ``arguments`` is ``object``, ``json-object`` (text that
+    must hold one) or ``json`` (text that should hold one, which this receiver does not check).
     """
 
     dialect: str
@@ -72,14 +72,14 @@ class Profile(Struct, frozen=True, kw_only=True):
     max_pixels_many: int = 0
 
     def __post_init__(self) -> None:
-        """Make ``full_name``, which a user writes: ``dialect`` or ``dialect:profile``."""
+        """Set ``full_name``, as a user writes it: ``dialect`` or ``dialect:profile``."""
         full_name = f"{self.dialect}:{self.name}" if self.name else self.dialect
         structs.force_setattr(self, "full_name", full_name)
 
     def new_id(self, stem: str, seed: str) -> str:
-        """Return the id that a seed makes, no longer than what is accepted; ``stem`` shows in it.
+        """Return the id that a seed makes, no longer than what is accepted, with ``stem`` in front.
 
-        It has exactly ``id_length`` characters where the receiver wants that.
+        If the receiver wants exactly ``id_length`` characters, they come from the seed alone.
         """
         digest = hashlib.sha256(seed.encode("utf-8", "surrogatepass")).hexdigest()
         if self.id_length:
@@ -226,7 +226,7 @@ _ALL = (
 )  # fmt: skip
 
 PROFILES = {profile.full_name: profile for profile in _ALL}
-# What people write who think of the vendor or the model.
+# Names that people use who think of the vendor or the model.
 _OTHER_NAMES = {
     "aws": "bedrock",
     "chatgpt": "openai-chat",
@@ -240,20 +240,22 @@ _OTHER_NAMES = {
 _CLASSES = (Anthropic, OpenAIChat, OpenAIResponses, Gemini, Bedrock, LangChain)
 CLASSES: dict[str, type[Dialect]] = {kind.name: kind for kind in _CLASSES}
 DIALECTS = tuple(CLASSES)
-# One of each for questions about its spelling; to read a list, make a fresh one.
+# One of each, for questions about its spelling; to read a list, make a fresh one.
 VIEWS: dict[str, Dialect] = {name: kind() for name, kind in CLASSES.items()}
 
 
 def _suggest_dialect(name: object) -> str:
-    """Suggest the dialect that a name may stand for, or else name those there are."""
+    """Return a hint: the dialect that a name may stand for, or else all names."""
     alias = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
     hint = f" Did you mean {alias}?" if alias else ""
     hint = hint or (suggestion(name, PROFILES) if isinstance(name, str) else "")
-    return hint or f" Known are {', '.join(DIALECTS)}, and profiles as in openai-chat:mistral."
+    return hint or (
+        f" Known dialects are {', '.join(DIALECTS)}, and profiles as in openai-chat:mistral."
+    )
 
 
 def profile_named(name: object) -> Profile:
-    """Look a profile up by the name a user writes."""
+    """Return the profile with the name that a user wrote; raise UsageError if there is none."""
     profile = PROFILES.get(name) if isinstance(name, str) else None
     if profile is None:
         shown = repr(name) if isinstance(name, str) else type(name).__name__
@@ -262,15 +264,15 @@ def profile_named(name: object) -> Profile:
 
 
 def new_dialect(name: str) -> Dialect:
-    """Make a fresh view for a dialect."""
+    """Return a fresh view for a dialect."""
     return CLASSES[name]()
 
 
 class Traits(Struct, frozen=True):
-    """What a model's version decides.
+    """What depends on a model's version.
 
-    ``known`` is false when no model was named: then ``prefill`` is given the benefit of the
-    doubt, and reasoning is treated as bound to its prefix, the stricter reading.
+    ``known`` is false if no model was named, or one that is not known. Then ``prefill`` is given
+    the benefit of the doubt, and reasoning is treated as bound to its prefix, the stricter reading.
     """
 
     known: bool = False
@@ -305,7 +307,7 @@ _PRESERVED_THINKING = {
 
 
 def traits_of(model: str | None) -> Traits:
-    """Look up what is known of a model; an unknown name gives the defaults."""
+    """Return what is known of a model; an unknown name gives the defaults."""
     if not model:
         return UNKNOWN_MODEL
     model = model.lower().replace(".", "-")
@@ -343,20 +345,20 @@ _ISSUERS = tuple(
 
 
 def issuer_of(model: object) -> str:
-    """Name the vendor that issues a model's reasoning, or "" if that is unknown."""
+    """Return the vendor that issues a model's reasoning, or "" if it is unknown."""
     if not isinstance(model, str):
         return ""
     name = model.lower()
     return next((vendor for vendor, mark in _ISSUERS if mark.search(name)), "")
 
 
-# Through whom a model is reached, and which issue of it: the same model all the same.
+# The route by which a model is reached, and the issue of it: neither makes it another model.
 _ROUTE = re.compile(r"^(?:.*/)?(?:[a-z]{2,6}\.)?(?:anthropic\.|amazon\.|meta\.|mistral\.)?")
 _ISSUE = re.compile(r"(?:[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2}|\d{3}|latest))?(?:-v\d+:\d+)?$")
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean one model: an alias and its dated issue do."""
+    """Whether two names mean the same model, as an alias and its dated issue do."""
     return _bare(one) == _bare(other)
 
 

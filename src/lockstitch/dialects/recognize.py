@@ -1,9 +1,9 @@
-"""Which dialect a list is in, a response, or an event of a stream.
+"""Recognize the dialect of a list, of a response, or of an event of a stream.
 
 A list's dialect is recognized by marks that only one format leaves. Programs also keep
-conversations in many shapes that share a word or two with a provider's: a ``role``,
-``tool_calls``, ``parts``. Reading such a list as a dialect would find everything broken, and a
-repair would take it apart, so a doubt is enough to leave it alone.
+conversations in many shapes that share a word or two with a provider's: a ``role``, ``tool_calls``,
+``parts``. Reading such a list as a dialect would find everything broken, and a repair would take it
+apart, so any doubt is enough to leave it alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lockstitch.dialects.base import Dialect
 from lockstitch.dialects.profiles import CLASSES, VIEWS, profile_named
 from lockstitch.errors import AmbiguousDialect, UsageError
 
-# Most formats leave their marks in one way only: whom to ask for which.
+# Most formats leave only one kind of mark, so each list names the ones to ask for its kind.
 _OWNERS = [view for view in reversed(VIEWS.values()) if view.own_keys]
 _MARKERS = [view for view in VIEWS.values() if view.mark_keys]
 _OWN_KEYS = frozenset().union(*(view.own_keys for view in _OWNERS))
@@ -25,9 +25,9 @@ _MARK_KEYS = frozenset().union(*(view.mark_keys for view in _MARKERS))
 _BLOCK_MARKERS = [v for v in VIEWS.values() if type(v).marks_block is not Dialect.marks_block]
 _BLOCK_OWNERS = {kind: view.name for view in VIEWS.values() for kind in view.own_blocks}
 _LIST_KEYS = tuple(dict.fromkeys(profile_named(name).list_key for name in CLASSES))
-# So many messages are looked at to recognize a list.
+# At most this many messages are looked at to recognize a list.
 ENOUGH = 2000
-# What only a store puts around messages: some dialects have too many fields to list.
+# Fields that only a store puts around messages, for dialects with too many fields to list.
 _ENVELOPE = frozenset(
     {
         *("sessionId", "sessionID", "session_id", "uuid", "parentUuid", "parentId", "parent_id"),
@@ -40,7 +40,7 @@ _NAME_IT = "name its dialect (--dialect on the command line, dialect= in Python)
 
 
 def dialect_of(value: Any) -> str:
-    """Name the dialect of a list or body; raise AmbiguousDialect unless exactly one fits."""
+    """Return the dialect of a list or body; raise AmbiguousDialect unless exactly one fits."""
     marks = marks_of(value)
     if len(marks) == 1:
         [found] = marks
@@ -55,14 +55,14 @@ def dialect_of(value: Any) -> str:
         raise AmbiguousDialect(
             f"cannot tell which API this list is for; {_NAME_IT}, one of {', '.join(CLASSES)}"
         )
-    raise AmbiguousDialect(f"this list has marks of {' and '.join(sorted(marks))}; {_NAME_IT}")
+    raise AmbiguousDialect(f"this list has signs of {' and '.join(sorted(marks))}; {_NAME_IT}")
 
 
 def confirm_dialect(value: Any, dialect: str | None) -> str:
-    """Return the dialect to use: the one named, unless all marks speak for one other.
+    """Return the dialect to use; raise UsageError if all marks speak against the one named.
 
-    Reading a list as what it is not would find everything broken, and healing it would take it
-    apart.
+    Reading a list as a dialect that it is not in would find everything broken, and healing it would
+    take it apart.
     """
     if dialect is None:
         return dialect_of(value)
@@ -70,11 +70,11 @@ def confirm_dialect(value: Any, dialect: str | None) -> str:
     marks = marks_of(value)
     if named in marks or len(marks) != 1 or marks <= VIEWS[named].also_reads:
         return dialect
-    raise UsageError(f"this is {marks.pop()}, not {named}; leave the dialect out or name that one")
+    raise UsageError(f"this is {marks.pop()}, not {named}; leave out the dialect or name that one")
 
 
 def messages_of(value: Any) -> list[Any]:
-    """Return the messages of a list or a body; none if it has no list of them."""
+    """Return the messages of a list or a body; an empty list if it has none."""
     if isinstance(value, dict):
         lists = (value.get(key) for key in _LIST_KEYS)
         value = next((found for found in lists if isinstance(found, list)), None)
@@ -108,7 +108,7 @@ def marks_of(value: Any) -> set[str]:
 
 
 def find_doubt(messages: Sequence[Any], dialect: str) -> str:
-    """Return why messages that look like a dialect's are not sure to be; empty if they are."""
+    """Return why messages that look like a dialect's may not be; empty if they surely are."""
     view = VIEWS[dialect]
     calls = _foreign_calls(messages, view)
     if calls:
@@ -128,12 +128,12 @@ def find_doubt(messages: Sequence[Any], dialect: str) -> str:
     if doubt:
         return doubt
     if 2 * (len(messages) - sum(map(view.fits, objects))) > len(messages):
-        return "most of its messages have another shape"
+        return "most of its messages have a different form"
     return ""
 
 
 def _foreign_calls(messages: Sequence[Any], view: Dialect) -> str:
-    """Return the doubt that most calls or results are written in another way, or nothing."""
+    """Return the doubt that most calls or results are written in another way, or ""."""
     verdicts = [
         verdict
         for message in messages
@@ -141,12 +141,12 @@ def _foreign_calls(messages: Sequence[Any], view: Dialect) -> str:
         for verdict in view.foreign_calls(message)
     ]
     if 2 * sum(verdicts) > len(verdicts):
-        return "its calls or results are written in another way"
+        return "its calls or results have a different form"
     return ""
 
 
 def dialect_of_class(value: Any) -> str | None:
-    """Name the dialect of an SDK's object by where its class was defined."""
+    """Return the dialect of an SDK object by where its class was defined."""
     kind: type = type(value)
     homes = [f"{base.__module__}." for base in kind.__mro__]
     for view in VIEWS.values():
@@ -156,14 +156,14 @@ def dialect_of_class(value: Any) -> str | None:
 
 
 def dialect_of_response(value: Any) -> str | None:
-    """Name the dialect of a whole response by its envelope; None if it has none that is known."""
+    """Return the dialect of a whole response by its envelope; None if that is unknown."""
     if not isinstance(value, dict):
         return None
     return next((name for name, view in VIEWS.items() if view.is_response(value)), None)
 
 
 def dialect_of_event(event: Any) -> str | None:
-    """Name the dialect of a stream by one of its events; None if this one does not tell."""
+    """Return the dialect of a stream by one of its events; None if that does not tell."""
     if not isinstance(event, dict):
         return dialect_of_class(event)
     return next((name for name, view in VIEWS.items() if view.is_event(event)), None)

@@ -1,8 +1,8 @@
-"""A list of one dialect rendered in another.
+"""Render a list of one dialect in another.
 
-Words, calls, results and which result answers which call are carried over, images where both
-sides know them. Reasoning is bound to who issued it and stays behind; what a provider ran itself
-becomes labelled text. A list without findings gives a list without findings, whoever receives it.
+Words, calls, results and their pairing are carried over, and images where both sides know them.
+Reasoning is bound to its issuer and stays behind; tools that a provider ran itself become labelled
+text. A list without findings becomes a list without findings, whoever receives it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from lockstitch.dialects.script import (
     fit_turns,
     inline_size,
     is_blank_text,
-    joined,
+    join_texts,
 )
 
 _IMAGES = ("image", "image_url", "input_image")
@@ -63,11 +63,11 @@ _NESTED = 3
 
 
 def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
-    """Return a media part as a piece, and whether anything but its name is kept."""
+    """Return a media part as a piece, and whether more than its name is kept."""
     raw = part.raw if isinstance(part.raw, dict) else {}
     data: str | bytes = next((image.data for image in images_in(part)), "")
     if not data and part.flavor == "image":
-        # LangChain has two spellings of its own
+        # LangChain has two spellings of its own for inline data
         own = raw.get("base64") or (raw.get("data") if raw.get("source_type") == "base64" else "")
         data = own if isinstance(own, str) else ""
     kind = sniff(head_of(data)) if data else ""
@@ -81,11 +81,11 @@ def piece_of_media(part: Part, place: str) -> tuple[Piece, bool]:
     text = _document_text(raw)
     if text:
         return TextPiece(_DOCUMENT.format(text=text)), True
-    return TextPiece(NOT_CARRIED.format(what=_described(part.flavor, fields))), False
+    return TextPiece(NOT_CARRIED.format(what=_describe(part.flavor, fields))), False
 
 
 def _flat(value: dict[str, Any], depth: int) -> dict[Any, Any]:
-    """Return the fields of a block and of the objects in it, the outer ones first."""
+    """Return the fields of a block and of the objects in it; those further out win."""
     inner = [field for field in value.values() if isinstance(field, dict)] if depth else []
     fields = {key: field for key, field in value.items() if not isinstance(field, dict)}
     for nested in inner:
@@ -98,7 +98,7 @@ def _address(fields: dict[Any, Any]) -> str:
 
 
 def _document_text(raw: dict[str, Any]) -> str:
-    """Return the words of a document that is text."""
+    """Return the words of a document that is text, "" for any other."""
     inner = raw.get("document")
     source = (inner if isinstance(inner, dict) else raw).get("source")
     if not isinstance(source, dict):
@@ -108,7 +108,7 @@ def _document_text(raw: dict[str, Any]) -> str:
     return text if isinstance(text, str) else text_of_blocks(content or None)
 
 
-def _described(flavor: str, fields: dict[Any, Any]) -> str:
+def _describe(flavor: str, fields: dict[Any, Any]) -> str:
     """Name media by their type and size, or by where they are."""
     label = next((fields[key] for key in _LABELS if isinstance(fields.get(key), str)), flavor)
     payload = next(
@@ -122,12 +122,13 @@ def _described(flavor: str, fields: dict[Any, Any]) -> str:
 
 _DECODE = msgspec.json.Decoder().decode
 _NUL = re.compile("\x00")
-# State that only its issuer can read, and marks that say nothing to a model.
+# State that only its issuer can read, and marks that mean nothing to a model.
 _BOUND = ("item_reference", "compaction_trigger")
 _MARKS = ("cachePoint",)
 _UNSAID = ("type", "cache_control")
 _SIGNATURES = ("thoughtSignature", "thought_signature")
 _SEALED = ("encrypted_content", "encrypted_index", "signature", *_SIGNATURES)
+# A text this long without any other character is a payload, not words.
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_-]{4096,}")
 _SPOKEN = ("refusal", "citationsContent", "guardContent")
 _NATURAL_NAMES = {
@@ -141,7 +142,7 @@ _NATIVE_ARGUMENTS = ("action", "operation", "arguments", "actions")
 
 
 class TurnReader:
-    """Reads one list; ``turns`` is what it says, ``gone`` the places of what is left out."""
+    """Reads one list into ``turns``; ``gone`` has the places of what is left out."""
 
     def __init__(self, dialect: Dialect, list_key: str, raw: Sequence[Any]) -> None:
         self.dialect = dialect
@@ -151,12 +152,12 @@ class TurnReader:
         self.calls = {id(one.part): one for one in paired.calls}
         self.answering = {id(one.part) for one in paired.results if one.verdict == ANSWER}
         self.turns: list[NeutralTurn] = []
-        # the batch that the calls of the last turn belong to
+        # the batch to which the calls of the last turn belong
         self.zone: Zone | None = None
         self.gone: list[str] = []
 
     def run(self) -> list[NeutralTurn]:
-        """Read all of the list."""
+        """Read the whole list, and return its turns."""
         for message in self.messages:
             self._message(message)
         for turn in self.turns:
@@ -165,7 +166,7 @@ class TurnReader:
 
     def _message(self, message: Message) -> None:
         if message.flaw and not message.parts:
-            # of something that is no message a text is kept at least
+            # a value that is no message is kept only if it is a text
             if isinstance(message.raw, str):
                 self.turns.append(NeutralTurn(USER, [TextPiece(message.raw)]))
             else:
@@ -179,12 +180,12 @@ class TurnReader:
         pieces += self._beside(message)
         calls = [part for part in message.parts if part.kind == CALL]
         if calls:
-            self._calling(pieces, calls)
+            self._add_calls(pieces, calls)
         elif pieces or not message.parts:
             self.turns.append(NeutralTurn(role, pieces))
 
-    def _calling(self, pieces: list[Piece], parts: list[Part]) -> None:
-        """Put calls into the turn they belong to: a batch may span several messages."""
+    def _add_calls(self, pieces: list[Piece], parts: list[Part]) -> None:
+        """Add calls to the turn they belong to; a batch may span several messages."""
         zone = self.calls[id(parts[0])].zone
         turn = self.turns[-1] if self.turns else NeutralTurn(USER, [])
         continues = self.zone is zone if turn.calls else self.dialect.layout == FLAT
@@ -201,11 +202,14 @@ class TurnReader:
             answer = self.calls[id(part)].answer
             if answer is not None:
                 result = answer.part
-                pieces, failed = joined(self._carried(result)), is_failed(self.dialect, result)
+                pieces, failed = (
+                    join_texts(self._payload_pieces(result)),
+                    is_failed(self.dialect, result),
+                )
                 turn.answers.append(NeutralResult(call, answer.order, pieces, failed))
 
-    def _carried(self, part: Part) -> list[Piece]:
-        """Return what a result carries: its blocks if it has some, else its text and its media."""
+    def _payload_pieces(self, part: Part) -> list[Piece]:
+        """Return the payload of a result: its blocks if it has any, else its text and its media."""
         payload = self.dialect.payload(part)
         if not isinstance(payload, list):
             media = [self._media(inner, part) for inner in self.dialect.result_media(part)]
@@ -218,10 +222,10 @@ class TurnReader:
             elif block.kind == MEDIA:
                 pieces.append(self._media(block, part))
             else:
-                pieces.append(self._described(block, part))
+                pieces.append(self._describe(block, part))
         return pieces
 
-    def _described(self, part: Part, holder: Part) -> Piece:
+    def _describe(self, part: Part, holder: Part) -> Piece:
         text, is_whole = describe_block(part)
         if not is_whole:
             self._leave_out(holder.home, holder.at)
@@ -234,7 +238,7 @@ class TurnReader:
         if part.kind == MEDIA:
             return [self._media(part, part)]
         if part.kind == RESULT:
-            return [TextPiece(f"[tool result {part.id or ''}]"), *self._carried(part)]
+            return [TextPiece(f"[tool result {part.id or ''}]"), *self._payload_pieces(part)]
         # LangChain's content repeats the calls that ``tool_calls`` lists
         is_twin = part.flavor in ("twin", "raw-twin") and any(
             other.kind == CALL and other.id == part.id for other in message.parts
@@ -246,7 +250,7 @@ class TurnReader:
         if part.kind in (REASONING, BROKEN) or part.flavor in _BOUND or is_sealed:
             self._leave_out(part.home, part.at)
             return []
-        return [self._described(part, part)]
+        return [self._describe(part, part)]
 
     def _media(self, part: Part, holder: Part) -> Piece:
         piece, kept = piece_of_media(
@@ -260,14 +264,14 @@ class TurnReader:
         self.gone.append(str(Place.in_list(self.list_key, home, at)))
 
     def _note_signature(self, part: Part) -> None:
-        """Gemini puts a thought's signature on the part it led to."""
+        """List the signature of a thought as left out: Gemini puts it on the part it led to."""
         if isinstance(part.raw, dict):
             for key in self.dialect.signature_keys:
                 if part.raw.get(key):
                     self._leave_out(part.home, (*part.at, key))
 
     def _beside(self, message: Message) -> list[Piece]:
-        """Return what an assistant says beside the content, where a format has such fields."""
+        """Return what an assistant says outside the content, in formats that have such fields."""
         fields, path = self.dialect.beside_content(message)
         pieces: list[Piece] = []
         if isinstance(fields.get("refusal"), str) and fields["refusal"]:
@@ -283,7 +287,7 @@ class TurnReader:
 
 
 def arguments_of(dialect: Dialect, part: Part) -> Any:
-    """Return a call's arguments, decoded; free text and native actions as an object."""
+    """Return a call's decoded arguments; free text and native actions become an object."""
     value = dialect.arguments(part)
     if value is UNSET:
         raw = part.raw
@@ -306,7 +310,7 @@ def arguments_of(dialect: Dialect, part: Part) -> Any:
 
 
 def _without_nul(value: Any) -> Any:
-    """Copy decoded JSON with every NUL, which no object may hold, replaced."""
+    """Return a copy of decoded JSON without NULs, which no object may hold."""
     if isinstance(value, str):
         return _NUL.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -326,7 +330,7 @@ def is_failed(dialect: Dialect, part: Part) -> bool:
 def describe_block(part: Part) -> tuple[str, bool]:
     """Return a block that no other format has as text, and whether that says all of it.
 
-    That is its words, or its fields under its name.
+    The text is the block's words, or its fields after its name.
     """
     raw = part.raw if isinstance(part.raw, dict) else {}
     value = raw.get(part.flavor, raw)
@@ -349,7 +353,7 @@ def _words_in(value: Any) -> str:
 
 
 def _slim(value: Any, cut: list[str]) -> Any:
-    """Copy a value without what is sealed, and with payloads named by their size."""
+    """Return a copy of a value without sealed content, and with payloads named by their size."""
     if isinstance(value, dict):
         cut += [key for key in value if key in _SEALED]
         unsaid = (*_UNSAID, *_SEALED)
@@ -365,19 +369,19 @@ def _slim(value: Any, cut: list[str]) -> Any:
 def render(raw: Sequence[Any], source: str, target: str) -> list[Any]:
     """Render a list of dialect ``source`` as a list of dialect ``target``.
 
-    The same name on both sides gives the same list; another profile of the same dialect is
-    another receiver. Values inside, such as arguments, are shared with the original list.
+    The same name on both sides gives the same list; another profile of the same dialect is another
+    receiver. Values inside, such as arguments, are shared with the original list.
     """
     if source == target:
         return raw if isinstance(raw, list) else list(raw)
-    return _rendered(raw, source, target)[0]
+    return _render(raw, source, target)[0]
 
 
 def find_left_out(raw: Sequence[Any], source: str, target: str) -> list[str]:
-    """Return the places of what ``render`` leaves out or only tells the size of."""
+    """Return the places that ``render`` leaves out or replaces by their size."""
     if source == target:
         return []
-    return _rendered(raw, source, target)[1]
+    return _render(raw, source, target)[1]
 
 
 def read_turns(raw: Sequence[Any], source: str) -> list[NeutralTurn]:
@@ -389,29 +393,29 @@ def read_turns(raw: Sequence[Any], source: str) -> list[NeutralTurn]:
 def write_turns(
     turns: list[NeutralTurn], target: str, *, opens: bool = True, ids: Ids | None = None
 ) -> list[Any]:
-    """Write turns for dialect ``target``; those that do not open a list may begin anyhow.
+    """Write turns for dialect ``target``; unless they open a list, any role may begin.
 
-    ``ids`` holds those of what was written before them, and gets theirs.
+    ``ids`` holds the ids of what was written before these turns, and receives theirs.
     """
     receiver = profile_named(target)
     if len(turns) == 1 and turns[0].role == USER and len(turns[0].pieces) == 1:
         words = turns[0].pieces[0]
         if isinstance(words, TextPiece) and not is_blank_text(words.text):
-            # a user's words alone, which every receiver takes as they are
+            # every receiver takes a single text of the user as it is
             return _writer(receiver).write(turns)
     gone: list[str] = []
     fitted = fit_turns(turns, _writer(receiver), gone, opens=opens, ids=ids)
-    return _within_limit(fitted, receiver, gone)
+    return _write_within_limit(fitted, receiver, gone)
 
 
-def _rendered(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
+def _render(raw: Sequence[Any], source: str, target: str) -> tuple[list[Any], list[str]]:
     issuer, receiver = profile_named(source), profile_named(target)
     reader = TurnReader(new_dialect(issuer.dialect), issuer.list_key, raw)
     turns = fit_turns(reader.run(), _writer(receiver), reader.gone)
-    return _within_limit(turns, receiver, reader.gone), list(dict.fromkeys(reader.gone))
+    return _write_within_limit(turns, receiver, reader.gone), list(dict.fromkeys(reader.gone))
 
 
-def _within_limit(turns: list[NeutralTurn], receiver: Profile, gone: list[str]) -> list[Any]:
+def _write_within_limit(turns: list[NeutralTurn], receiver: Profile, gone: list[str]) -> list[Any]:
     """Write turns, with fewer pictures if the list would be too large."""
     written = _writer(receiver).write(turns)
     over = encoded_size(written) - receiver.max_bytes if receiver.max_bytes else 0

@@ -1,7 +1,7 @@
-"""A conversation in no dialect's spelling, and how it is made one that its receiver takes.
+"""A conversation in no dialect's spelling, and how it is fitted to a receiver.
 
-It stands between reading a list and writing one. Each dialect has a small writer in its package;
-what the writers share is here, and so is what turns, pictures, ids and names have to be like.
+It stands between reading a list and writing one. Each dialect has a small writer in its package.
+What the writers share is here, and so are the requirements for turns, pictures, ids and names.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lockstitch.dialects.profiles import ANYTHING, BLANK, Profile
 
 NOT_CARRIED = "[{what}, left out]"
 UNNAMED = "unknown_tool"
-# Where a system turn may stand: anywhere (some receivers: only first), nowhere in the list, or
-# between what the user says and what the assistant answers.
+# Where a system turn may stand: anywhere (for some receivers only first), nowhere in the list, or
+# between the user's words and the assistant's answer.
 ANYWHERE, NEVER, BEHIND_USER = "anywhere", "never", "behind-user"
 
 
@@ -44,7 +44,7 @@ class Picture(Struct, kw_only=True):
 
     @property
     def note(self) -> str:
-        """What stands in its place where it cannot go."""
+        """The text that takes the picture's place where it cannot go."""
         what = f"image at {self.url}" if self.url else f"{self.kind}, {inline_size(self.data)}"
         return NOT_CARRIED.format(what=what)
 
@@ -70,14 +70,14 @@ class NeutralResult(Struct):
 
     @property
     def text(self) -> str:
-        """All its words."""
+        """All texts of the result, one per line."""
         if len(self.pieces) == 1 and isinstance(self.pieces[0], TextPiece):
             return self.pieces[0].text
         return "\n".join(piece.text for piece in self.pieces if isinstance(piece, TextPiece))
 
 
 class NeutralTurn(Struct):
-    """What one side says at a time: words, then calls, then the answers to these."""
+    """What one side says at a time: words, then calls, then the answers to them."""
 
     role: str
     pieces: list[Piece]
@@ -86,12 +86,12 @@ class NeutralTurn(Struct):
 
 
 def text_turn(role: str, text: str) -> NeutralTurn:
-    """Make a turn of nothing but words."""
+    """Return a turn of a single text."""
     return NeutralTurn(role, [TextPiece(text)])
 
 
 def all_pictures(turns: Iterable[NeutralTurn]) -> Iterator[tuple[list[Piece], int, Picture]]:
-    """Return every picture with the list and the slot it stands in, oldest first."""
+    """Yield every picture, with the list and the slot it is in, oldest first."""
     for turn in turns:
         for pieces in (turn.pieces, *(answer.pieces for answer in turn.answers)):
             for slot, piece in enumerate(pieces):
@@ -99,8 +99,8 @@ def all_pictures(turns: Iterable[NeutralTurn]) -> Iterator[tuple[list[Piece], in
                     yield pieces, slot, piece
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join words that follow each other, one line each."""
+def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join neighbouring texts, one line each."""
     whole: list[Piece] = []
     for piece in pieces:
         before = whole[-1] if whole else None
@@ -112,25 +112,25 @@ def joined(pieces: Iterable[Piece]) -> list[Piece]:
 
 
 def is_blank_text(text: str) -> bool:
-    """Whether a text has nothing to read in it."""
+    """Whether a text is empty or nothing but white space."""
     return not text or text.isspace()
 
 
 def inline_size(data: str | bytes) -> str:
-    """Return how much an inline payload weighs, in words."""
+    """Return the size of an inline payload, in words."""
     size = len(data) if isinstance(data, bytes) else len(data.rstrip("=")) * 3 // 4
     return f"{size} bytes"
 
 
 def as_object(arguments: Any) -> dict[str, Any]:
-    """Return a call's arguments as an object, all of them."""
+    """Return a call's arguments as an object, without losing any."""
     if isinstance(arguments, dict):
         return arguments
     return {} if arguments is None else {"arguments": arguments}
 
 
 def arguments_text(arguments: Any) -> str:
-    """Return a call's arguments as JSON text; what JSON cannot say is a text inside it."""
+    """Return a call's arguments as JSON text; what JSON cannot express becomes a text in it."""
     try:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, UnicodeError, RecursionError):
@@ -143,8 +143,9 @@ Block = dict[str, Any]
 class TurnWriter(ABC):
     """Writes turns that were fitted to a receiver.
 
-    ``picture_roles`` may show an image inline; by its address only where ``takes_addresses`` is
-    set, and in a failed result only where that is not ``failures_are_text``.
+    ``picture_roles`` may show an image inline. An image at an address also needs
+    ``takes_addresses``, and an image in a failed result is shown only without
+    ``failures_are_text``.
     """
 
     picture_roles: tuple[str, ...] = (USER, TOOL)
@@ -157,7 +158,7 @@ class TurnWriter(ABC):
         self.messages: list[Any] = []
 
     def write(self, turns: Iterable[NeutralTurn]) -> list[Any]:
-        """Return the list."""
+        """Return the list of messages for these turns."""
         for turn in turns:
             self.speech(turn)
             if turn.answers:
@@ -166,7 +167,7 @@ class TurnWriter(ABC):
 
     @abstractmethod
     def speech(self, turn: NeutralTurn) -> None:
-        """Write what is said in a turn, and its calls."""
+        """Write the words of a turn, and its calls."""
 
     @abstractmethod
     def results(self, answers: list[NeutralResult]) -> None:
@@ -193,7 +194,7 @@ class TurnWriter(ABC):
 
 
 class GroupedWriter(TurnWriter):
-    """Shared by formats in which the results of a turn stand in one message of the user."""
+    """Base of formats in which the results of a turn stand in one user message."""
 
     container = "content"
     assistant = "assistant"
@@ -206,7 +207,7 @@ class GroupedWriter(TurnWriter):
         self.messages.append({"role": USER, self.container: [self.result(a) for a in answers]})
 
     def put(self, role: str, blocks: list[Block]) -> None:
-        """Add a message; what the user says behind results stands in their message."""
+        """Add a message; the user's words after results go into the same message."""
         before = self.messages[-1] if self.messages else None
         if before is not None and before["role"] == role == USER:
             before[self.container] += blocks
@@ -221,15 +222,15 @@ class GroupedWriter(TurnWriter):
     def result(self, answer: NeutralResult) -> Block:
         """Write a result."""
 
-    def shown(self, answer: NeutralResult) -> list[Block]:
-        """Write what a result carries as blocks, without the blank ones."""
-        pieces = joined(answer.pieces)
+    def result_blocks(self, answer: NeutralResult) -> list[Block]:
+        """Return the payload of a result as blocks, without the blank ones."""
+        pieces = join_texts(answer.pieces)
         kept = [p for p in pieces if isinstance(p, Picture) or not is_blank_text(p.text)]
         return self.blocks(kept, USER)
 
 
 def address_of(picture: Picture) -> str:
-    """Return a picture's address, which for an inline one is a data URL."""
+    """Return a picture's address; for an inline picture, that is a data URL."""
     return picture.url or f"data:{picture.kind};base64,{picture.data}"
 
 
@@ -248,24 +249,24 @@ def fit_turns(
     opens: bool = True,
     ids: Ids | None = None,
 ) -> list[NeutralTurn]:
-    """Return turns that a receiver takes; adds the places of pictures it does not to ``gone``.
+    """Return turns that a receiver accepts; add the places of lost pictures to ``gone``.
 
-    Turns that do not open a list may begin with the assistant's; ``ids`` are those of the turns
+    Turns that do not open a list may begin with the assistant. ``ids`` holds the ids of the turns
     before them.
     """
     profile = writer.profile
-    turns = _speaking(turns, profile)
+    turns = _drop_silent(turns, profile)
     for number, turn in enumerate(turns):
         if turn.role == SYSTEM and not _takes_system(turns, number, writer):
             turn.role = USER
             turn.pieces = [TextPiece(SYSTEM_LABEL), *turn.pieces]
     if profile.layout == GROUPED or profile.alternates:
-        turns = _merged(turns)
+        turns = _merge_neighbours(turns)
     first = next((number for number, turn in enumerate(turns) if turn.role != SYSTEM), None)
     if opens and profile.starts_with_user and first is not None and turns[first].role == ASSISTANT:
         turns = [*turns[:first], text_turn(USER, START), *turns[first:]]
-    turns = _bridged(turns, profile)
-    _seat_pictures(turns, writer, gone)
+    turns = _add_bridges(turns, profile)
+    _fit_pictures(turns, writer, gone)
     ids = ids or Ids(profile)
     ids.take(call.id for turn in turns for call in turn.calls)
     for turn in turns:
@@ -278,8 +279,8 @@ def fit_turns(
     return turns
 
 
-def _speaking(turns: Iterable[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
-    """Drop blank texts where they are refused, and the turns that say nothing."""
+def _drop_silent(turns: Iterable[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
+    """Drop blank texts where they are refused, and turns that say nothing."""
     kept: list[NeutralTurn] = []
     for turn in turns:
         if profile.rejects_text != ANYTHING:
@@ -304,8 +305,8 @@ def _takes_system(turns: list[NeutralTurn], number: int, writer: TurnWriter) -> 
     return follows_user and all(turn.role == ASSISTANT for turn in behind)
 
 
-def _merged(turns: Iterable[NeutralTurn]) -> list[NeutralTurn]:
-    """Merge neighbours of one role; a turn that calls ends with its answers."""
+def _merge_neighbours(turns: Iterable[NeutralTurn]) -> list[NeutralTurn]:
+    """Merge neighbouring turns of one role; a turn with calls ends with its answers."""
     merged: list[NeutralTurn] = []
     for turn in turns:
         before = merged[-1] if merged else None
@@ -317,8 +318,8 @@ def _merged(turns: Iterable[NeutralTurn]) -> list[NeutralTurn]:
     return merged
 
 
-def _bridged(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
-    """Put an assistant turn between answers and the user where the receiver wants one."""
+def _add_bridges(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
+    """Insert an assistant turn between answers and the user if the receiver wants one."""
     if profile.user_after_tool:
         return turns
     waits = (USER,) if profile.template else (USER, SYSTEM)
@@ -330,8 +331,8 @@ def _bridged(turns: list[NeutralTurn], profile: Profile) -> list[NeutralTurn]:
     return bridged
 
 
-def _seat_pictures(turns: list[NeutralTurn], writer: TurnWriter, gone: list[str]) -> None:
-    """Put notes where this receiver takes no picture, or none as large."""
+def _fit_pictures(turns: list[NeutralTurn], writer: TurnWriter, gone: list[str]) -> None:
+    """Replace pictures by notes if the receiver takes none there, or none as large."""
     profile = writer.profile
     seats = writer.picture_roles
     for turn in turns:
@@ -365,7 +366,7 @@ def _note(pieces: list[Piece], slot: int, picture: Picture, gone: list[str]) -> 
 
 
 def drop_pictures(turns: list[NeutralTurn], over: int, gone: list[str]) -> None:
-    """Put notes in the place of the oldest inline pictures, until that many bytes are saved."""
+    """Replace the oldest inline pictures by notes until ``over`` bytes are saved."""
     for pieces, slot, picture in list(all_pictures(turns)):
         if over > 0 and picture.data:
             over -= len(picture.data) - len(picture.note)
@@ -375,7 +376,7 @@ def drop_pictures(turns: list[NeutralTurn], over: int, gone: list[str]) -> None:
 class Ids:
     """Keeps ids that may stay and maps the others, never two to one.
 
-    What was done can be taken back to a :meth:`mark`.
+    Everything done since a :meth:`mark` can be taken back.
     """
 
     def __init__(self, profile: Profile) -> None:
@@ -385,11 +386,11 @@ class Ids:
         self.minted = 0
 
     def mark(self) -> tuple[int, int, int]:
-        """Return where it stands."""
+        """Return a mark of the current state."""
         return len(self.taken), len(self.seen), self.minted
 
     def back_to(self, mark: tuple[int, int, int]) -> None:
-        """Forget all that came behind a mark."""
+        """Forget everything since a mark."""
         taken, seen, self.minted = mark
         while len(self.taken) > taken:
             self.taken.popitem()
@@ -397,16 +398,16 @@ class Ids:
             self.seen.popitem()
 
     def take(self, ids: Iterable[str]) -> None:
-        """Mint none of these."""
+        """Reserve these ids, so that none of them is minted."""
         self.taken.update(dict.fromkeys(ids))
 
     def begin(self) -> None:
-        """Begin a batch: some receivers want ids unique only inside one."""
+        """Begin a batch: some receivers want ids to be unique only inside one."""
         if not self.profile.ids_unique:
             self.seen = {}
 
     def fit(self, call: NeutralCall) -> str:
-        """Return the id a call goes by."""
+        """Return the id that a call gets."""
         profile, old = self.profile, call.id
         may_stay = bool(old)
         if old and not profile.native_ids:

@@ -2,12 +2,14 @@
 
 They live in a folder ``.lockstitch`` beside the file, private to its owner, and are never
 overwritten. A backup is the file as it was read (``.bak``), durable before anything is replaced,
-and a manifest (``.json``), written when the outcome is known; without it the repair was cut
-short. A repair of rows in a database has a manifest only, which holds the rows.
+and a manifest (``.json``), written when the outcome is known. A backup without a manifest belongs
+to a repair that was cut short. A repair of rows in a database has only a manifest, which holds the
+rows.
 
-Whoever may write to the folder above can plant one. A backup that is put there would be theirs,
-and one that is found there is what they want to be restored. So the folder is opened once, without
-following links, its owner is asked of the descriptor, and everything in it is done relative to it.
+Anyone who may write to the folder above can plant such a folder. They would own a backup that is
+put there, and a backup that is found there is one that they want to be restored. So the folder is
+opened once, without following links, its owner is read from the descriptor, and everything in it is
+done relative to that descriptor.
 """
 
 from __future__ import annotations
@@ -57,27 +59,27 @@ def owner_of(path: str | Path) -> Owner:
 
 
 class BackupFolder(Struct):
-    """An open folder of backups that is ours to use, and of whom files in it may be."""
+    """An open folder of backups that is ours to use, and the owner of the file beside it."""
 
     folder: Folder
     owner: Owner
     status: os.stat_result
 
     def hand_over(self, handle: int) -> None:
-        """Give what root has made to the owner of the file that it is of: they may undo, too."""
+        """Give a file that root has made to the owner of the backed up file, who may undo, too."""
         if os.name != "nt" and os.geteuid() == 0:
             with suppress(PermissionError):
                 os.fchown(handle, self.owner.uid, self.owner.gid)
 
     def read(self, name: str) -> replace.Snapshot:
-        """Read a file in it; raises Unreadable if somebody else put it there."""
+        """Read a file in the folder; raise Unreadable if another user put it there."""
         found = replace.snapshot(name, folder=self.folder)
         if os.name != "nt":
             own = self.status.st_uid
             trusted = {own, self.owner.uid} if own == os.geteuid() else {own}
             if found.uid not in trusted:
                 raise Unreadable(
-                    f"it was put there by another user (uid {found.uid}); it is not believed"
+                    f"it was put there by another user (uid {found.uid}); it is not trusted"
                 )
         return found
 
@@ -86,9 +88,9 @@ class BackupFolder(Struct):
 def open_backup_folder(
     path: str | Path, owner: Owner | None = None
 ) -> Iterator[BackupFolder | None]:
-    """Open the folder of backups beside a file; None if there is none, or a link in its place.
+    """Open the folder of backups beside a file; yield None if there is none, or a link.
 
-    Raises UsageError if it belongs to somebody else, or if others may write to it.
+    Raises UsageError if it belongs to another user, or if others may write to it.
     """
     known = owner_of(path) if owner is None else owner
     with ExitStack() as stack:
@@ -100,15 +102,15 @@ def open_backup_folder(
                 raise
             yield None
             return
-        so = "what is in it is not believed and nothing was changed"
-        backups = BackupFolder(folder, known, _require_ours(folder, known, so))
+        so = "its contents are not trusted, and nothing was changed"
+        backups = BackupFolder(folder, known, _require_own(folder, known, so))
         if beside.handle is not None:
             mode, around = backups.status.st_mode, os.fstat(beside.handle).st_mode
-            # Those may write to it who may not write to the folder around it.
+            # Users may write to it who may not write to the folder around it.
             if mode & 0o022 & ~around and not mode & stat.S_ISVTX:
                 raise UsageError(
                     f"it has a folder {FOLDER} beside it that other users may write to: {so}; "
-                    "look into it, and close it with `chmod 700`"
+                    "check it, and close it with `chmod 700`"
                 )
         yield backups
 
@@ -117,10 +119,10 @@ def open_backup_folder(
 def make_backup_folder(
     path: str | Path, owner: Owner, around: Folder | None = None
 ) -> Iterator[BackupFolder]:
-    """Open the folder of backups beside a file, for writing; it is made if there is none.
+    """Open the folder of backups beside a file for writing, and create it if needed.
 
-    ``around`` is the folder of the file, if that is open already. Raises UsageError if somebody
-    else's, or something else, has its name.
+    ``around`` is the folder of the file, if that is open already. Raises UsageError if its name is
+    taken by a folder of another user, or by something else.
     """
     with ExitStack() as stack:
         beside = around or stack.enter_context(folder_at(Path(path).parent))
@@ -138,7 +140,7 @@ def make_backup_folder(
                 f"it cannot be backed up: {FOLDER} next to it is not a folder"
             ) from None
         so = f"no backup is put there and nothing was written; {_COPY}"
-        backups = BackupFolder(folder, owner, _require_ours(folder, owner, so))
+        backups = BackupFolder(folder, owner, _require_own(folder, owner, so))
         if folder.handle is not None and is_new:
             backups.hand_over(folder.handle)
         elif folder.handle is not None and backups.status.st_mode & 0o077:
@@ -149,10 +151,10 @@ def make_backup_folder(
         yield backups
 
 
-def _require_ours(folder: Folder, owner: Owner, so: str) -> os.stat_result:
-    """Return the status of a folder that is the user's own, or for root that of the file's owner.
+def _require_own(folder: Folder, owner: Owner, so: str) -> os.stat_result:
+    """Return the status of a folder of the user's own, or for root, of the file's owner.
 
-    Raises UsageError for any other.
+    Raises UsageError for any other folder.
     """
     found = folder.path.lstat() if folder.handle is None else os.fstat(folder.handle)
     user = found.st_uid if os.name == "nt" else os.geteuid()
@@ -169,7 +171,7 @@ VERSION = 1
 _LONGEST_NAME = 120
 _STAMP = "%Y%m%dT%H%M%S%fZ"
 _RUN = re.compile(r"[\w-]{1,64}", re.ASCII)
-_NO_RUN = "the name of a run is up to 64 letters, digits, - and _"
+_NO_RUN = "the name of a run may have up to 64 letters, digits, - and _"
 _STEM = re.compile(
     r"(?P<label>.+)\.(?P<time>\d{8}T\d{12}Z)-(?P<run>[\w-]{1,64})-\w{1,32}",
     re.ASCII | re.DOTALL,
@@ -177,12 +179,11 @@ _STEM = re.compile(
 
 
 class Manifest(Struct, frozen=True, omit_defaults=True):
-    """What is known of a backup beyond its bytes.
+    """What is recorded about a backup, besides its bytes.
 
-    ``carried`` counts the bytes at the end of the new file that others appended during the
-    repair; ``rows`` are the images of database rows, and ``session`` is the one that they are of;
-    ``of`` names the backup that was restored, if this one was made by an undo; ``details`` belong
-    to the caller.
+    ``carried`` counts the bytes at the end of the new file that others appended during the repair.
+    ``rows`` are the images of database rows, and ``session`` is their session. ``of`` names the
+    backup that was restored, if an undo made this one. ``details`` belong to the caller.
     """
 
     version: int
@@ -205,7 +206,7 @@ class Manifest(Struct, frozen=True, omit_defaults=True):
 
 
 class Backup(Struct, frozen=True):
-    """One backup of one file; its manifest is bare if the repair was cut short."""
+    """One backup of one file; its manifest is bare if the repair was interrupted."""
 
     path: str
     stem: str
@@ -214,18 +215,18 @@ class Backup(Struct, frozen=True):
 
     @property
     def run(self) -> str:
-        """The repair it belongs to."""
+        """The repair that the backup belongs to."""
         return self.manifest.run
 
     @property
     def file(self) -> Path:
-        """The file that holds the bytes of before; of rows, the manifest that holds them."""
+        """The file with the original bytes; for rows, the manifest that holds them."""
         kind = "bak" if self.manifest.rows is None else "json"
         return Path(self.path).parent / FOLDER / f"{self.stem}.{kind}"
 
     @property
     def record(self) -> Path:
-        """The file to look at: that of the bytes, or the manifest where only that is left."""
+        """The file to look at: the one with the bytes, or the manifest if only that is left."""
         return self.file if os.path.lexists(self.file) else self.file.with_suffix(".json")
 
     @property
@@ -239,11 +240,11 @@ class Backup(Struct, frozen=True):
 
     @property
     def rows(self) -> dict[str, Any] | None:
-        """The images of database rows, if it holds those and no file."""
+        """The images of database rows, if the backup holds those instead of a file."""
         return self.manifest.rows
 
 
-def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
+def new_backup(  # noqa: PLR0913 - what is kept and where, with clock and randomness
     path: str | Path,
     run: str,
     now: datetime,
@@ -252,9 +253,9 @@ def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
     *,
     before: Snapshot | None = None,
 ) -> Backup:
-    """Begin a backup, later than all others of the file whatever the clock says.
+    """Begin a backup, dated later than all others of the file whatever the clock says.
 
-    What was read ``before`` is durable when it returns; a file that exists is never touched.
+    The content read ``before`` is durable when this returns; a file that exists is never touched.
     """
     label = backup_label(Path(path).name)
     latest = [_time_of(match) + timedelta(microseconds=1) for match in _stems(backups, label)[:1]]
@@ -279,15 +280,16 @@ def new_backup(  # noqa: PLR0913 - what is kept and where, and clock and chance
 
 
 def backup_label(name: str) -> str:
-    """Return what the names of a file's backups begin with: its own name, unless that is long."""
+    """Return the start of the names of a file's backups: its own name, shortened if it is long."""
     raw = os.fsencode(name)
     return name if len(raw) <= _LONGEST_NAME else f"{name[:20]}~{replace.digest_of(raw)[:16]}"
 
 
 def delete_backup(backup: Backup) -> None:
-    """Delete a backup for good: its bytes, then its manifest, so that none is without the other.
+    """Delete a backup for good: first its bytes, then its manifest.
 
-    Raises UsageError if its folder is not ours, as reading it does.
+    In this order no bytes are left without a manifest. Raises UsageError if the folder is not ours,
+    as reading it does.
     """
     with open_backup_folder(backup.path) as backups:
         if backups is None:
@@ -300,22 +302,22 @@ def delete_backup(backup: Backup) -> None:
 def write_manifest(backup: Backup, backups: BackupFolder, **changes: Any) -> Backup:
     """Write the manifest with these changes, atomically."""
     changed = msgspec.structs.replace(backup.manifest, **changes)
-    # what was valid JSON and could not be read here is kept as the text that it was
+    # JSON that was valid but could not be read here is kept as the text that it was
     data = encode_manifest(msgspec.to_builtins(changed, builtin_types=(msgspec.Raw,)))
     replace.write_file_in(backups.folder, f"{backup.stem}.json", data, backups.hand_over)
     return msgspec.structs.replace(backup, manifest=changed)
 
 
 def encode_manifest(value: Any) -> bytes:
-    """Return JSON as the standard library writes it, which also takes lone surrogates."""
+    """Return JSON as the standard library writes it, which also accepts lone surrogates."""
     try:
         return f"{dump(value, indent=1, ascii_only=True)}\n".encode()
     except (RecursionError, TypeError, ValueError) as error:
-        raise UsageError("what is written down of a repair must be JSON values") from error
+        raise UsageError("what is recorded about a repair must be JSON values") from error
 
 
 def read_original(backup: Backup) -> bytes:
-    """Return the bytes of before; raises Unreadable if they are not what was written down."""
+    """Return the original bytes; raise Unreadable if they do not match the digest on record."""
     try:
         with open_backup_folder(backup.path) as backups:
             if backups is None:
@@ -324,12 +326,14 @@ def read_original(backup: Backup) -> bytes:
     except LockstitchError as error:
         raise Unreadable(f"it has a backup that cannot be read: {error}") from error
     if backup.manifest.before_digest not in ("", found.digest):
-        raise Unreadable("it has a backup that is damaged: its digest is not the one written down")
+        raise Unreadable(
+            "it has a backup that is damaged: its digest does not match the recorded one"
+        )
     return found.data
 
 
 def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
-    """Return all backups of the files in one folder, which holds these names, newest first."""
+    """Return all backups of the files in a folder, newest first; ``names`` are its files."""
     known = {backup_label(name): name for name in names}
     found: list[Backup] = []
     around = folder.stat()
@@ -339,7 +343,7 @@ def _backups_in_folder(folder: Path, names: list[str]) -> list[Backup]:
         for match in _stems(backups):
             name = known.get(match["label"], match["label"])
             backup = _read_backup(folder / name, match, backups)
-            # The name of the file may be longer than its label; the manifest has all of it.
+            # The name of the file may be longer than its label; the manifest has the whole name.
             target = backup.manifest.target
             if backup_label(target) == backup_label(name):
                 backup = msgspec.structs.replace(backup, path=str(folder / target))
@@ -369,7 +373,8 @@ def _read_backup(path: str | Path, match: re.Match[str], backups: BackupFolder) 
     """Return a backup with its manifest, or with the little that is known without one."""
     stem, time = match[0], _time_of(match)
     with suppress(LockstitchError, RecursionError, ValueError):
-        # what was taken out may be what no decoder here takes, and was kept as it is
+        # values that were removed may be such that no decoder here accepts them; they stay as they
+        # are
         written = json_text.decode(backups.read(f"{stem}.json").data.decode())
         manifest = msgspec.convert(written, Manifest)
         if _is_as_written(manifest, match):
@@ -381,7 +386,7 @@ def _read_backup(path: str | Path, match: re.Match[str], backups: BackupFolder) 
 
 
 def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
-    """Whether a manifest names the file, the run and the sizes in the way that is written here."""
+    """Whether a manifest names the file, the run and the sizes as this module writes them."""
     target = manifest.target
     is_name = target == Path(target).name and target not in ("", ".", "..") and "\0" not in target
     is_run = manifest.run == match["run"] and manifest.time == _time_of(match).isoformat()
@@ -394,26 +399,25 @@ def _is_as_written(manifest: Manifest, match: re.Match[str]) -> bool:
 
 _REFUSALS = {
     "done": (
-        "it is no longer what the repair left; nothing was written: --force restores the backup "
-        "and keeps the present file as a backup"
+        "it has changed since the repair; nothing was written: --force restores the backup and "
+        "keeps the present file as a backup"
     ),
     "missing": (
-        "it is no longer what the repair left, and the file of its backup is gone; nothing was "
-        "written"
+        "it has changed since the repair, and the file of its backup is gone; nothing was written"
     ),
     "unfinished": (
-        "it has a backup of a repair that was cut short; nothing was written: --force restores it "
-        "and keeps the present file as a backup"
+        "it has a backup of a repair that was interrupted; nothing was written: --force "
+        "restores it and keeps the present file as a backup"
     ),
 }
 _UNRECORDED = (
-    "the file is repaired and its backup exists, but what was done could not be recorded, "
-    "so that an undo needs --force"
+    "the file is repaired and its backup exists, but the repair could not be recorded, so an "
+    "undo needs --force"
 )
 
 
 class RepairRun(Struct, frozen=True):
-    """What one repair, or one undo, backed up over all its files; newest first."""
+    """The backups that one repair, or one undo, made of all its files; newest first."""
 
     id: str
     time: datetime
@@ -421,7 +425,7 @@ class RepairRun(Struct, frozen=True):
 
 
 class Undone(Struct, frozen=True):
-    """A finished undo: what was restored, and what holds the state that it took the place of."""
+    """A finished undo: what was restored, and the backup of the state that it replaced."""
 
     path: str
     restored: Backup
@@ -440,7 +444,7 @@ _now: Clock = partial(datetime.now, UTC)
 new_run: Token = partial(secrets.token_hex, 6)
 
 
-def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance with their defaults
+def replace_with_backup(  # noqa: PLR0913 - what is done, with clock and randomness
     before: Snapshot,
     data: bytes,
     run: str,
@@ -452,7 +456,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
 ) -> tuple[Backup, Replaced]:
     """Replace a file and keep a backup of it; leave no trace if nothing was written.
 
-    Of several that replace the same file at once, one does; the others raise Conflict or Busy
+    If several replace the same file at once, only one does; the others raise Conflict or Busy
     before they have kept anything.
     """
     encode_manifest(details)
@@ -487,7 +491,7 @@ def replace_with_backup(  # noqa: PLR0913 - what is done, and clock and chance w
     return done, replaced
 
 
-def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with their defaults
+def keep_row_images(  # noqa: PLR0913 - what is kept, with clock and randomness
     path: str | Path,
     run: str,
     rows: dict[str, Any],
@@ -505,13 +509,13 @@ def keep_row_images(  # noqa: PLR0913 - what is kept, and clock and chance with 
 
 
 def finish_rows(backup: Backup, details: dict[str, Any]) -> Backup:
-    """Write down that a repair of rows is done."""
+    """Record that a repair of rows is done."""
     with make_backup_folder(backup.path, owner_of(backup.path)) as backups:
         return write_manifest(backup, backups, finished=True, details=details)
 
 
 def list_backups(path: str | Path) -> list[Backup]:
-    """Return the backups of one file, newest first, also the unfinished ones."""
+    """Return the backups of one file, newest first, including unfinished ones."""
     if not Path(path).parent.is_dir():
         return []
     with open_backup_folder(path) as backups:
@@ -526,7 +530,8 @@ def list_runs(
 ) -> list[RepairRun]:
     """Return the repairs of some files, or of everything below a folder, newest first.
 
-    A folder of backups that cannot be trusted is reported to ``declined``, or else raised.
+    A folder of backups that cannot be trusted is reported to ``declined``, or raised if that is
+    None.
     """
     groups: dict[str, list[Backup]] = {}
     found = sorted(_backups_below(where, declined), key=lambda one: one.time, reverse=True)
@@ -563,14 +568,14 @@ def _backups_below(
 
 
 def is_undo(backup: Backup) -> bool:
-    """Whether a backup holds what an undo took the place of, and not what a repair did."""
+    """Whether a backup holds the state that an undo replaced, rather than that before a repair."""
     return backup.manifest.of is not None
 
 
 def find_undoable(
     path: str | Path, *, run: str | None = None, stem: str | None = None, force: bool = False
 ) -> Backup:
-    """Return the backup that ``undo`` would restore; raises what it would, changes nothing."""
+    """Return the backup that an undo would restore; raise what the undo would raise."""
     return _choose_undo(path, run, stem, force=force)[0]
 
 
@@ -585,11 +590,11 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     now: Clock = _now,
     token: Token = new_run,
 ) -> Undone:
-    """Take the last repair of a file back, byte for byte; or that of a run, or with one backup.
+    """Take back, byte for byte, the last repair of a file, or that of a run or a backup.
 
-    Lines that others appended during the repair stay. A file that is no longer what the repair
-    left is a Conflict, unless forced. The present state is kept as a backup of the run
-    ``as_run``, by which the undo itself can be undone. ``restore`` does it for rows.
+    Lines that others appended during the repair stay. If the file is no longer what the repair
+    left, this raises Conflict, unless forced. The present state is kept as a backup of the run
+    ``as_run``, by which the undo itself can be undone. For rows, ``restore`` does the work.
     """
     backup, present = _choose_undo(path, run, stem, force=force)
     kept = None
@@ -608,7 +613,7 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
             try:
                 replace.write_file_in(folder, own.name, data, dress, new=True)
             except FileExistsError:
-                raise Conflict("it has come back meanwhile; nothing was written") from None
+                raise Conflict("it has been created again meanwhile; nothing was written") from None
     else:
         is_repaired = backup.manifest.after_digest == present.digest
         # The lines that others appended while the file was being repaired.
@@ -621,7 +626,7 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
     others = list_backups(backup.path)
     with make_backup_folder(backup.path, owner_of(backup.path)) as backups:
         for other in others:
-            # What an undone undo had taken back is in force again.
+            # If this undoes an undo, the repair that was undone then is in force again.
             if other.stem == backup.manifest.of:
                 write_manifest(other, backups, undone=None)
         restored = write_manifest(backup, backups, undone=now().isoformat())
@@ -631,12 +636,12 @@ def undo_backup(  # noqa: PLR0913 - options, all but the path with a default
 def _choose_undo(
     path: str | Path, run: str | None, stem: str | None, *, force: bool
 ) -> tuple[Backup, Snapshot | None]:
-    """Return what is to be undone, and the present file; None if that is gone, or a database."""
+    """Return the backup to restore, and the present file; None for a missing file or a database."""
 
     def is_asked_for(backup: Backup) -> bool:
         if stem is not None:
             return backup.stem == stem
-        # Unless a run is named, it is the last repair: what an undo kept is not one.
+        # Unless a run is named, it is the last repair; a backup that an undo kept is not a repair.
         return not is_undo(backup) if run is None else backup.run == run
 
     found = [one for one in list_backups(path) if one.status != "undone" and is_asked_for(one)]
@@ -646,7 +651,7 @@ def _choose_undo(
     if found and os.path.lexists(path):
         present = replace.snapshot(path)
     elif found and not force:
-        raise Unreadable("no such file; --force brings it back from its backup")
+        raise Unreadable("no such file; --force restores it from its backup")
     for backup in found:
         is_unfinished = backup.status == "unfinished"
         if present and is_unfinished and read_original(backup) == present.data:
@@ -658,7 +663,7 @@ def _choose_undo(
 
 
 def remove_leftovers(folder: str | Path) -> int:
-    """Remove what killed repairs left half written in a folder and among its backups."""
+    """Remove half-written files that killed repairs left in a folder and its backups."""
     with folder_at(folder) as own:
         count = os_files.remove_stale_drafts(own)
         with suppress(OSError), folder_at(FOLDER, own) as inner:

@@ -1,9 +1,10 @@
 """What the operating system offers for writing files safely, and what it knows of processes.
 
-Drafts, swapping, syncing, and who is writing: every function is one small step without a policy of
-its own; ``replace`` decides. A process is identified by its number and the moment it started, since
-numbers are used again. While a program has a session open, nothing is written to it: a call that
-looks open may be at work there, and its real result would arrive beside the answer and be lost.
+This is about drafts, swapping, syncing, and finding out who is writing. Every function is one small
+step without a policy of its own; ``replace`` decides. A process is identified by its number and the
+moment it started, since numbers are reused. While a program has a session open, nothing is written
+to it: a call that looks open may be running there, and its real result would arrive beside the
+answer and be lost.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ APPENDING = os.O_WRONLY | os.O_APPEND | _BINARY | _CLOEXEC | inputs.NOFOLLOW
 
 
 class OpenFile(Struct):
-    """An open file and its name; ``kept`` says that the name of a draft must not be removed."""
+    """An open file and its name; a draft that is ``kept`` is not removed."""
 
     folder: Folder
     name: str
@@ -54,7 +55,7 @@ class OpenFile(Struct):
 
     @property
     def path(self) -> Path:
-        """The path of the file, as far as that is still where its folder is."""
+        """The path of the file, as long as its folder has not moved."""
         return self.folder.path / self.name
 
     def close(self) -> None:
@@ -66,7 +67,7 @@ class OpenFile(Struct):
 
 @contextmanager
 def open_draft(folder: Folder | Path, flags: int = CREATING) -> Iterator[OpenFile]:
-    """Create a private temporary file; whatever has its name in the end is removed."""
+    """Create a private temporary file; whatever has its name at the end is removed."""
     where = folder if isinstance(folder, Folder) else Folder(folder)
     made = OpenFile(where, f"{PREFIX}{secrets.token_hex(16)}{SUFFIX}", -1)
     try:
@@ -79,7 +80,7 @@ def open_draft(folder: Folder | Path, flags: int = CREATING) -> Iterator[OpenFil
 
 
 def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
-    """Remove the drafts that killed processes of this user left behind; returns how many."""
+    """Remove drafts that killed processes of this user left behind; return how many."""
     limit = (time.time() if now is None else now) - STALE
     where = folder if isinstance(folder, Folder) else Folder(folder)
     removed = 0
@@ -89,7 +90,8 @@ def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
                 continue
             with suppress(OSError):
                 found = where.look(name)
-                # ctime, because a draft that took part in a swap has the mtime of what it replaced.
+                # ctime, because a draft that took part in a swap has the mtime of the file it
+                # replaced.
                 is_stale = found is not None and found.st_ctime < limit
                 if found is None or not is_stale or not stat.S_ISREG(found.st_mode):
                     continue
@@ -100,7 +102,7 @@ def remove_stale_drafts(folder: Folder | Path, now: float | None = None) -> int:
 
 
 def read_from(handle: int, start: int = 0, size: int = sys.maxsize) -> bytes:
-    """Return everything in an open file from a place on, or so much of it."""
+    """Return the bytes of an open file from a position on, at most ``size`` of them."""
     pieces = []
     end = start + size
     while start < end:
@@ -118,7 +120,7 @@ def read_from(handle: int, start: int = 0, size: int = sys.maxsize) -> bytes:
 
 
 def write_all(handle: int, data: bytes) -> None:
-    """Write all of it, or raise."""
+    """Write all of the data, or raise."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(handle, rest) :]
@@ -127,7 +129,7 @@ def write_all(handle: int, data: bytes) -> None:
 def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> None:
     """Give a new file the owner, the access list and the mode of an old one, where allowed.
 
-    The mode comes last, because a change of owner clears bits of it.
+    The mode comes last, because a change of owner clears some of its bits.
     """
     if sys.platform == "win32":
         return
@@ -137,7 +139,8 @@ def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> 
         with suppress(OSError):
             os.fchown(handle, -1, old.st_gid)
     if source is not None and sys.platform == "linux":
-        # Extended attributes, too: without its access list a mode would mean something else.
+        # Extended attributes include the access list, without which the mode would mean something
+        # else.
         with suppress(OSError):
             wanted = set(os.listxattr(source))
             for name in set(os.listxattr(handle)) - wanted:
@@ -152,7 +155,7 @@ def adopt_owner(handle: int, old: os.stat_result, source: int | None = None) -> 
 def sync_file(handle: int) -> None:
     """Make the content of an open file durable."""
     if sys.platform == "darwin":
-        # There fsync leaves the data in the cache of the drive.
+        # On macOS, fsync leaves the data in the cache of the drive.
         with suppress(OSError):
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
             return
@@ -165,7 +168,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_locked(handle: int) -> bool:
-    """Try to lock an open file against other repairs; whether somebody else has the lock."""
+    """Try to lock an open file against other repairs; return whether someone else has the lock."""
     if sys.platform == "win32":
         return False
     try:
@@ -178,12 +181,12 @@ def is_locked(handle: int) -> bool:
 
 
 def swap_names(folder: Folder, new: str, target: str) -> bool:
-    """Put ``new`` in place of ``target`` in one step, so that ``new`` then names what was there.
+    """Put ``new`` in place of ``target`` in one step, so that ``new`` then names the old file.
 
-    Where the file system cannot exchange two names, a second name keeps the old file; where it
-    knows no second names either, the old file is gone and the answer is False.
+    If the file system cannot exchange two names, a hard link keeps the old file. If it has no hard
+    links either, the old file is gone and this returns False.
     """
-    if _exchanged(folder, new, target):
+    if _exchange_names(folder, new, target):
         return True
     aside = f"{new.removesuffix(SUFFIX)}.old{SUFFIX}"
     try:
@@ -201,8 +204,8 @@ def swap_names(folder: Folder, new: str, target: str) -> bool:
     return True
 
 
-def _exchanged(folder: Folder, one: str, other: str) -> bool:
-    """Exchange two names in one step; False where the file system does not offer that."""
+def _exchange_names(folder: Folder, one: str, other: str) -> bool:
+    """Exchange two names in one step; return False if the file system does not offer that."""
     if sys.platform != "linux":
         return False
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -219,7 +222,7 @@ def _exchanged(folder: Folder, one: str, other: str) -> bool:
 
 
 def count_cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -227,33 +230,35 @@ def count_cores() -> int:
 
 
 class WriterWatch(Struct):
-    """Whether anybody has a file open for writing, for the files of one folder.
+    """Tells whether anyone has a file of a folder open for writing.
 
     Linux knows it for all users and containers: it grants a read lease only on a file without
-    writers. The lease is returned at once; whoever opens the file in that instant waits for
-    it. Where leases mean nothing (network file systems, macOS), the list of processes has to do.
+    writers. The lease is returned at once; a program that opens the file in that instant waits for
+    it. Where leases mean nothing (network file systems, macOS), the list of processes is used
+    instead.
     """
 
     folder: Folder
     leases: bool | None = None
 
     def is_held(self, handle: int) -> bool:
-        """Whether a file, open here for reading only, is open for writing anywhere now."""
+        """Whether a file, open here only for reading, is open for writing anywhere now."""
         if is_leased(handle):
             return False
         if self.leases is None:
-            # A new file, which nobody can have open for writing, gets one where there are leases.
+            # Nobody can have a new file open for writing, so it gets a lease wherever there are
+            # leases.
             with open_draft(self.folder, (CREATING & ~os.O_RDWR) | os.O_RDONLY) as new:
                 self.leases = is_leased(new.handle)
         return self.leases or bool(holders(handle))
 
 
 def is_leased(handle: int) -> bool:
-    """Whether a file, open here for reading only, could be leased for a moment."""
+    """Whether a file, open here only for reading, could be leased for a moment."""
     if sys.platform != "linux":
         return False
     try:
-        # The signal of a broken lease is by default one that ends the process.
+        # The default signal for a broken lease would end the process.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_UNLCK)
@@ -263,7 +268,7 @@ def is_leased(handle: int) -> bool:
 
 
 def holders(handle: int) -> list[int]:
-    """Return the processes that have an open file open for writing, as far as can be seen."""
+    """Return the processes that have an open file open for writing, as far as that can be seen."""
     pids: list[int] = []
     if sys.platform == "linux":
         found = os.fstat(handle)
@@ -275,7 +280,7 @@ def holders(handle: int) -> list[int]:
 
 
 def openers(path: str) -> list[int]:
-    """Return the processes that have a file open for writing, by its name; it is not opened."""
+    """Return the processes that have a file open for writing, by its path; it is not opened."""
     # macOS has neither leases nor a table of processes.
     command = ["/usr/sbin/lsof", "-w", "-F", "pa", "--", path]
     try:
@@ -286,7 +291,7 @@ def openers(path: str) -> list[int]:
 
 
 def writers_of(listing: str) -> list[int]:
-    """Return the processes in a listing (``p`` and a number, then ``a`` and r, w or u for both)."""
+    """Return the writers in a listing: ``p`` and a number, then ``a`` and r, w or u for both."""
     pids: list[int] = []
     pid = 0
     for line in listing.splitlines():
@@ -298,7 +303,7 @@ def writers_of(listing: str) -> list[int]:
 
 
 def _is_writing(process: Path, file: os.stat_result) -> bool:
-    """Whether a process, a folder in /proc, has a file open for writing."""
+    """Whether a process, given by its folder in /proc, has a file open for writing."""
     with suppress(OSError):
         for descriptor in (process / "fd").iterdir():
             with suppress(OSError):
@@ -318,7 +323,7 @@ _PS_TIME = "%a %b %d %H:%M:%S %Y"
 
 
 class Process(Struct, frozen=True):
-    """A running process: its number, its working directory, and when it started, since 1970."""
+    """A running process: its number, its working directory, and its start in seconds since 1970."""
 
     pid: int
     folder: str
@@ -335,9 +340,9 @@ def namespace() -> str:
 
 
 def ending_with(parent: int) -> Callable[[], None] | None:
-    """Return what makes the process that calls it end when its parent does; only Linux has that.
+    """Return a function that makes its process end when the parent does; Linux only.
 
-    A parent that is gone by then counts as well.
+    If the parent is gone by the time it is called, the process ends as well.
     """
     if sys.platform != "linux":
         return None
@@ -352,19 +357,19 @@ def ending_with(parent: int) -> Callable[[], None] | None:
 
 
 def start_moment(pid: int) -> str | None:
-    """Return the moment a process started, "" if none is alive, None if that is not known.
+    """Return the moment a process started, "" if it is not alive, None if that is unknown.
 
-    On Linux it is a number of ticks since the machine started, on macOS a date.
+    On Linux the moment is a number of ticks since the machine started, on macOS a date.
     """
     found: str | None = None
     if sys.platform == "linux":
         try:
             status = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-            # The name in parentheses may hold anything, spaces and parentheses too.
+            # The name in parentheses may hold anything, even spaces and parentheses.
             fields = status.rpartition(")")[2].split()
             found = "" if fields[0] in {"Z", "X"} else fields[19]
         except OSError:
-            # Asked for itself, because processes of others may be hidden in /proc.
+            # Ask the process itself, because /proc may hide the processes of other users.
             try:
                 os.kill(pid, 0)
             except ProcessLookupError:
@@ -380,7 +385,7 @@ def start_moment(pid: int) -> str | None:
 
 
 def started_at(pid: int) -> float | None:
-    """Return when a process started, in seconds since 1970; None if that is not known."""
+    """Return when a process started, in seconds since 1970; None if that is unknown."""
     moment = start_moment(pid)
     if not moment:
         return None
@@ -396,11 +401,11 @@ def _boot_time() -> int:
     for line in Path("/proc/stat").read_text("ascii").splitlines():
         if line.startswith("btime "):
             return int(line.split()[1])
-    raise ValueError("no time of boot")
+    raise ValueError("the boot time is not available")
 
 
 def processes_named(names: Collection[str]) -> Iterator[Process]:
-    """Return the running processes of a program, as far as this user may look; Linux only."""
+    """Yield the running processes of a program that this user may look at; Linux only."""
     if sys.platform != "linux" or not names:
         return
     for entry in Path("/proc").glob("[0-9]*"):
@@ -414,7 +419,7 @@ def processes_named(names: Collection[str]) -> Iterator[Process]:
 
 
 def names_of(pid: int) -> set[str]:
-    """Return the names under which a process may be known: its own, and those of its script."""
+    """Return the names under which a process may be known: its own and those of its script."""
     folder = Path("/proc", str(pid))
     own = (folder / "comm").read_text("utf-8", "replace").strip()
     arguments = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
@@ -432,14 +437,14 @@ def environ_of(pid: int) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs}
 
 
-# A clock that is read in two ways, or a file system with coarse times, may be off by so much.
+# Two readings of a clock, or a file system with coarse times, may differ by this much.
 SLACK = 2.0
 
 
 class SessionUser(Struct, frozen=True):
-    """A process that has a session open; one that is not ``sure`` only may have.
+    """A process that has a session open, or only may have, if it is not ``sure``.
 
-    ``record`` is the file by which it is known, where only that can be asked.
+    ``record`` is the file that says so, if the process itself cannot be asked.
     """
 
     pid: int
@@ -456,8 +461,9 @@ def require_closed(title: str, users: Iterable[SessionUser], way: str = "") -> N
     open_in = "has" if user.sure else "works in the folder of this session and may have"
     if user.record:
         raise Busy(
-            f"{title} (process {user.pid}, elsewhere) had this session open and has not said that "
-            f"it ended; nothing was changed: close it first, or remove {user.record} if it is gone"
+            f"{title} (process {user.pid}, elsewhere) had this session open and has not reported "
+            f"that it ended; nothing was changed: close it first, or remove {user.record} if it "
+            "is gone"
         )
     raise Busy(
         f"{title} (process {user.pid}) {open_in} it open; nothing was changed: close it first{way}"
@@ -465,7 +471,7 @@ def require_closed(title: str, users: Iterable[SessionUser], way: str = "") -> N
 
 
 def writers_of_file(path: Path) -> Iterator[SessionUser]:
-    """Return the processes that have a file open for writing: a session's own, or a lock's."""
+    """Yield the processes that have a file open for writing: a session's own, or a lock's."""
     with suppress(OSError):
         handle = os.open(path, READING)
         try:
@@ -477,10 +483,10 @@ def writers_of_file(path: Path) -> Iterator[SessionUser]:
 def working_in_folder(
     names: Iterable[str], path: str, is_project: Callable[[str], bool]
 ) -> Iterator[SessionUser]:
-    """Return the processes that work in a session's folder and may have written it.
+    """Yield the processes that work in a session's folder and may have written it.
 
-    For programs that neither keep the file open nor say which session they have: one that started
-    after the last change of the file has not written it.
+    This is for programs that neither keep the file open nor say which session they have. A process
+    that started after the last change of the file has not written it.
     """
     try:
         changed = Path(path).stat().st_mtime

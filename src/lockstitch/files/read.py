@@ -1,15 +1,16 @@
-"""The one way to read what others may have written: a regular file, within a budget, in its folder.
+"""Read what others may have written: only regular files, within a budget, in their folder.
 
-A pipe in a folder would be waited for, a link to a device read for ever. So a file is opened
-without waiting, what it is is asked of the descriptor, and reading ends where it said it would.
-Past the end of memory there is no error to catch, so what is left of it is asked first.
+A read would wait for a pipe in a folder, and would never end on a link to a device. So a file is
+opened without waiting, its kind is read from the descriptor, and reading ends at the size that the
+file reported. Running out of memory gives no error that could be caught, so the free memory is
+checked first.
 
-A path is looked up anew at every call, so that whoever may write to a folder above can put a link
-or another folder in its place between two of them. A descriptor stays what it was: a folder is
-opened once, and everything in it done relative to that. Windows has no such calls.
+A path is looked up anew at every call, so anyone who may write to a folder above can put a link or
+another folder in its place between two calls. A descriptor keeps its meaning: a folder is opened
+once, and everything in it is done relative to that. Windows has no such calls.
 
-What its program has packed with Zstandard, such as old rollouts of Codex, needs the extra
-``zstd``. A file may say of itself that it is small and unpack to anything: it is unpacked in small
+Files that a program has packed with Zstandard, such as old rollouts of Codex, need the extra
+``zstd``. A packed file may claim to be small and unpack to any size, so it is unpacked in small
 steps, up to a limit.
 """
 
@@ -39,18 +40,18 @@ _BY_DESCRIPTOR = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 
 
 class Folder(Struct):
-    """A folder to work in; ``handle`` is None where it can only be named by its path."""
+    """A folder to work in; ``handle`` is None if it can only be named by its path."""
 
     path: Path
     handle: int | None = None
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """Open a file in it."""
+        """Open a file in the folder."""
         path = self.path / name if self.handle is None else name
         return os.open(path, flags, mode, dir_fd=self.handle)
 
     def look(self, name: str) -> os.stat_result | None:
-        """Return the status of what has a name, a link itself; None if nothing has it."""
+        """Return the status of a name, of a link itself; None if nothing has the name."""
         path = self.path / name if self.handle is None else name
         try:
             return os.stat(path, dir_fd=self.handle, follow_symlinks=False)
@@ -64,7 +65,7 @@ class Folder(Struct):
             os.unlink(path, dir_fd=self.handle)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, also one that is taken; a link is replaced, not followed."""
+        """Rename a file, even to a name that is taken; a link is replaced, not followed."""
         names = (self.path / old, self.path / new) if self.handle is None else (old, new)
         os.replace(*names, src_dir_fd=self.handle, dst_dir_fd=self.handle)
 
@@ -75,7 +76,7 @@ class Folder(Struct):
         os.link(*names, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
 
     def sync(self) -> None:
-        """Make the names in it durable; Windows has no way to ask for that."""
+        """Make the names in the folder durable; Windows has no way to ask for that."""
         if sys.platform == "win32":
             return
         handle = os.open(self.path, _FLAGS) if self.handle is None else self.handle
@@ -91,9 +92,9 @@ class Folder(Struct):
 
 @contextmanager
 def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder]:
-    """Open a folder by the path that somebody named, through whatever links are on it.
+    """Open a folder by the path that a user gave, through whatever links are on it.
 
-    Or by its name ``inside`` another one; raises OSError if a link has that name.
+    With ``inside``, open it by its name in another folder; raises OSError if a link has that name.
     """
     found = Folder(Path(path) if inside is None else inside.path / path)
     if inside is not None and inside.handle is None:
@@ -105,11 +106,11 @@ def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder
         try:
             found.handle = os.open(found.path, _FLAGS)
         except ValueError as error:
-            raise UsageError("it is no possible name of a file") from error
+            raise UsageError("it is not a valid file name") from error
     try:
         yield found
     finally:
-        # Whoever keeps the folder must not get what has the number of the descriptor next.
+        # A later user of this object must not get the file that has the descriptor's number next.
         handle, found.handle = found.handle, None
         if handle is not None:
             os.close(handle)
@@ -118,7 +119,7 @@ def folder_at(path: str | Path, inside: Folder | None = None) -> Iterator[Folder
 def walk_folders(
     top: str, onerror: Callable[[OSError], object]
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk through a folder as ``os.walk`` does, which cannot go a thousand deep everywhere."""
+    """Walk through a folder like ``os.walk``, which cannot go a thousand deep everywhere."""
     left = [top]
     while left:
         root = left.pop()
@@ -148,18 +149,18 @@ FLAGS = (
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
 )
-# From so many bytes on, a look at the memory that is left costs less than it may save.
+# From this size on, checking the free memory costs less than it may save.
 LARGE = 1 << 25
 _CHUNK = 1 << 20
 _UNPACKED = 1 << 28
 _RATIO = 32
-# What may be appended while a file is read: no file is read for ever.
+# The most that may be appended while a file is read, so that no file is read for ever.
 _GROWTH = 1 << 26
 _REFUSED_KINDS = (
     (stat.S_ISDIR, "it is a folder, not a file"),
     (
         stat.S_ISFIFO,
-        "it is a pipe, not a regular file, and was not read: give - to read from a pipe",
+        "it is a pipe, not a regular file, and was not read: use - to read from a pipe",
     ),
     (stat.S_ISSOCK, "it is a socket, not a regular file, and was not read"),
     (stat.S_ISCHR, "it is a device, not a regular file, and was not read"),
@@ -170,7 +171,7 @@ _REFUSED_KINDS = (
 Identity = tuple[int, int]
 _SQLITE_MAGIC = b"SQLite format 3\0"
 # Descriptors that could not be closed yet, and their files.
-_left: dict[int, Identity] = {}
+_kept_open: dict[int, Identity] = {}
 
 
 def byte_budget() -> int:
@@ -179,14 +180,16 @@ def byte_budget() -> int:
     if not setting:
         return LIMIT
     if not setting.isascii() or not setting.isdecimal() or not int(setting):
-        raise UsageError(f"{VARIABLE} is the most bytes that one input may have, a whole number")
+        raise UsageError(
+            f"{VARIABLE} must be a whole number: the most bytes that one input may have"
+        )
     return int(setting)
 
 
 def unpacked_budget(size: int) -> int:
-    """Return how many bytes a packed input of a size may have once it is unpacked.
+    """Return how many bytes a packed input of this size may have once it is unpacked.
 
-    256 MiB, or 32 times its size if that is more; or what the environment says.
+    That is 256 MiB, or 32 times its size if that is more, or what the environment says.
     """
     if os.environ.get(VARIABLE):
         return byte_budget()
@@ -194,20 +197,20 @@ def unpacked_budget(size: int) -> int:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Return all of a regular file, through links; raises Unreadable or UsageError."""
+    """Return all of a regular file, following links; raise Unreadable or UsageError."""
     with open_regular(path) as handle:
         return read_all(handle)
 
 
 def read_head(path: str | os.PathLike[str], size: int) -> bytes:
-    """Return the beginning of a regular file, however long that is."""
-    if _left:
+    """Return the beginning of a regular file of any length."""
+    if _kept_open:
         with suppress(OSError, ValueError):
             found = _identity(os.stat(path))  # noqa: PTH116 - pathlib costs start-up time
-            for kept in [one for one, own in _left.items() if own == found]:
+            for kept in [one for one, own in _kept_open.items() if own == found]:
                 return os.pread(kept, size, 0)
     with open_regular(path) as handle:
-        # A file of /proc says that it is empty; to read it may take something away, or wait.
+        # A file of /proc claims to be empty, and reading it may take something away, or wait.
         return os.read(handle, size) if os.fstat(handle).st_size else b""
 
 
@@ -217,15 +220,15 @@ def open_regular(
 ) -> Iterator[int]:
     """Open a regular file for reading, by its path or by its name in a folder.
 
-    Raises Unreadable, also for what cannot be read then, or UsageError for a name that no file
-    can have; both without the path.
+    Raises Unreadable, also if a read in the block fails, or UsageError for a name that no file can
+    have. Neither names the path.
     """
     try:
         handle = os.open(path, flags) if folder is None else folder.open(os.fspath(path), flags)
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
     try:
         mode = os.fstat(handle).st_mode
         for is_kind, why in _REFUSED_KINDS:
@@ -237,11 +240,11 @@ def open_regular(
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     finally:
-        # POSIX drops all locks that a process has on a file as soon as any descriptor of it is
-        # closed, and SQLite does not know that: its transaction would be open to every other
-        # process. So a database that this process has open elsewhere is closed later.
-        for kept, found in list(_left.items()):
-            if not _is_open(found) and _left.pop(kept, None) is not None:
+        # POSIX drops all locks of a process on a file as soon as it closes any descriptor of that
+        # file. SQLite cannot know that, so its transaction would lie open to every other process.
+        # So the descriptor of a database that this process has open elsewhere is closed later.
+        for kept, found in list(_kept_open.items()):
+            if not _is_open(found) and _kept_open.pop(kept, None) is not None:
                 os.close(kept)
         is_kept = False
         with suppress(OSError, AttributeError):
@@ -250,14 +253,14 @@ def open_regular(
             # A database that was just made is empty.
             is_kept = start in (b"", _SQLITE_MAGIC) and _is_open(_identity(status), handle)
             if is_kept:
-                _left[handle] = _identity(status)
+                _kept_open[handle] = _identity(status)
         if not is_kept:
             os.close(handle)
 
 
 def _is_open(found: Identity, besides: int = -1) -> bool:
-    """Whether this process has a file open by any descriptor but that one, and those left here."""
-    own = {besides, *_left}
+    """Whether this process has a file open by any descriptor but ``besides`` and the kept ones."""
+    own = {besides, *_kept_open}
     with suppress(OSError):
         for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 - numbers, not paths
             with suppress(OSError):
@@ -271,7 +274,7 @@ def _identity(found: os.stat_result) -> Identity:
 
 
 def require_size(size: int) -> None:
-    """Raise Unreadable if a file of this size is over the budget of bytes."""
+    """Raise Unreadable if a file of this size is over the budget."""
     limit = byte_budget()
     if size > limit:
         raise Unreadable(
@@ -281,13 +284,13 @@ def require_size(size: int) -> None:
 
 
 def _require_room(size: int) -> None:
-    """Raise Unreadable if so many bytes cannot be decoded in the memory that is left."""
+    """Raise Unreadable if this many bytes cannot be decoded in the free memory."""
     if size > memory_left():
         raise Unreadable(f"it is {size} bytes and needs more memory than this machine has left")
 
 
 def read_all(handle: int) -> bytes:
-    """Return all of a file that :func:`open_regular` has opened, and that is over no budget."""
+    """Return all of a file that :func:`open_regular` has opened; raise Unreadable over a budget."""
     size = os.fstat(handle).st_size
     require_size(size)
     if size > LARGE:
@@ -298,15 +301,15 @@ def read_all(handle: int) -> bytes:
         pieces.append(piece)
         count += len(piece)
         if count > size + _GROWTH:
-            raise Unreadable("it gives more bytes than it says that it has, and was not read")
+            raise Unreadable("it returns more bytes than its size says, and was not read")
     return b"".join(pieces)
 
 
 def read_stream(stream: IO[bytes]) -> bytes:
-    """Return all of a stream, such as standard input, refused as soon as it is over the budget."""
+    """Return all of a stream, such as standard input; raise Unreadable if it is over the budget."""
     limit = byte_budget()
     data = bytearray()
-    # Piece by piece as they come: a read that waits for all of it is deaf to Ctrl-C.
+    # Read pieces as they come: a read that waits for everything cannot be interrupted by Ctrl-C.
     take = getattr(stream, "read1", stream.read)
     with reading_errors():
         while piece := take(_CHUNK):
@@ -320,7 +323,7 @@ def read_stream(stream: IO[bytes]) -> bytes:
 
 @contextmanager
 def reading_errors() -> Iterator[None]:
-    """Return why something cannot be read, without its name."""
+    """Turn an OSError into Unreadable, with the reason but without a name."""
     try:
         yield
     except OSError as error:
@@ -332,7 +335,7 @@ FACTOR = 4
 
 
 def memory_left() -> int:
-    """Return the size of the largest input that this process has memory for, as far as known."""
+    """Return the size of the largest input that this process has memory for, as far as is known."""
     left = [sys.maxsize]
     with suppress(ImportError):
         import resource  # noqa: PLC0415 - not on Windows
@@ -356,33 +359,36 @@ def memory_left() -> int:
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 ZSTD_SUFFIX = ".zst"
-# A byte unpacks to 32 KiB at most, so that one step takes 32 MiB at most.
+# A byte unpacks to at most 32 KiB, so one step takes at most 32 MiB.
 _ZSTD_STEP = 1 << 10
 _WINDOW = 1 << 27
-# The level at which Codex packs.
+# The level that Codex uses.
 _ZSTD_LEVEL = 3
 _MISSING = "it is packed with Zstandard, which needs: pip install 'lockstitch[zstd]'"
 
 
 class Unpacked(Struct, frozen=True):
-    """What was packed; not ``whole`` if the file breaks off, or is damaged behind this."""
+    """The unpacked content; not ``whole`` if the file breaks off or is damaged after it."""
 
     data: bytes
     whole: bool
 
 
 def is_packed(path: str) -> bool:
-    """Whether a file is a packed one, by its name."""
+    """Whether a file is packed, judged by its name."""
     return path.endswith(ZSTD_SUFFIX)
 
 
 def is_shadowed_by_plain(path: str) -> bool:
-    """Whether the same file stands beside it unpacked, which its program reads in its place."""
+    """Whether the same file stands beside it unpacked; its program reads that instead."""
     return is_packed(path) and os.path.lexists(path.removesuffix(ZSTD_SUFFIX))
 
 
 def unpack(data: bytes, limit: int | None = None) -> Unpacked:
-    """Return what was packed; raises Unreadable if it is over the limit, that of any input."""
+    """Return the unpacked content; raise Unreadable if it is over the limit.
+
+    Without a ``limit``, that of any packed input applies.
+    """
     library = _zstandard()
     limit = unpacked_budget(len(data)) if limit is None else limit
     pieces: list[bytes] = []
@@ -404,7 +410,7 @@ def unpack(data: bytes, limit: int | None = None) -> Unpacked:
 
 
 def unpacked_head(path: str, size: int) -> bytes:
-    """Return the beginning of what was packed."""
+    """Return the beginning of the unpacked content of a file."""
     library = _zstandard()
     found = b""
     with open_regular(path) as handle:
@@ -425,7 +431,7 @@ def pack(data: bytes) -> bytes:
 
 
 def _unpack_steps(library: ModuleType, chunks: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Unpack frame after frame, and say at each step whether a frame has just ended."""
+    """Unpack frame after frame; yield each piece, and whether a frame has just ended."""
     unpacker = library.ZstdDecompressor(max_window_size=_WINDOW)
     frame = None
     for chunk in chunks:

@@ -1,9 +1,9 @@
-"""Reading a file once and replacing it so that nobody loses anything.
+"""Read a file once, and replace it so that nobody loses anything.
 
-A reader, or a crash, sees the old file or the new one, never less; and a line that another
-program appends meanwhile is in the new file, or the old file stays. The new file is finished
-beside the old one, both change their names in one step, and what still arrives in the old file is
-carried over. Until all of that is done there is a way back: the files are swapped again, and the
+A reader sees the old file or the new one, never less, even after a crash. A line that another
+program appends in the meantime gets into the new file, or the old file stays. The new file is
+finished beside the old one, the two swap names in one step, and what still arrives in the old file
+is carried over. Until all of that is done there is a way back: the files are swapped again, and the
 old one is as whole as if nothing had happened.
 """
 
@@ -29,11 +29,11 @@ from lockstitch.files.read import Folder, folder_at
 CHANGED = "it changed while it was being repaired; nothing was written"
 GONE = "it was moved or removed while it was being repaired; nothing was written"
 _NO_WAY_BACK = (
-    "it changed at the very moment it was being replaced, on a file system without a way back: "
-    "the new content is in place, what was read is in the backup"
+    "it changed at the very moment it was being replaced, on a file system that cannot undo "
+    "that: the new content is in place, and what was read is in the backup"
 )
 NEWLINES = (b"\n", b"\r\n")
-ENDED = (b"", b"\n")  # the last byte of what does not end inside a line
+ENDED = (b"", b"\n")  # the last byte of content that does not end inside a line
 _LIVE = 60.0  # seconds after its last change in which a file counts as in use
 _HURRY = 0.02  # seconds after a swap in which to look again without a pause
 
@@ -41,8 +41,8 @@ _HURRY = 0.02  # seconds after a swap in which to look again without a pause
 class Replaced(Struct, frozen=True):
     """A finished replacement.
 
-    ``carried`` is how many bytes stand behind the data because others appended them meanwhile;
-    ``digest`` and ``size`` are of the whole new file, these bytes included.
+    ``carried`` is the number of bytes after the data that others appended in the meantime.
+    ``digest`` and ``size`` are those of the whole new file, including these bytes.
     """
 
     path: str
@@ -56,8 +56,8 @@ class Replaced(Struct, frozen=True):
 class Patience(Struct, frozen=True):
     """How long to wait, in seconds.
 
-    For a writer to finish before (``held``) and after the swap (``following``), for the rest of
-    a ``torn`` line, and for writers who are about to open the old file (``grace``).
+    ``held`` and ``following`` are for a writer to finish before and after the swap, ``torn`` is for
+    the rest of a torn line, and ``grace`` for writers who are about to open the old file.
     """
 
     held: float = 0.5
@@ -71,12 +71,13 @@ PATIENCE = Patience()
 
 
 class Replacement(Struct, kw_only=True):
-    """One replacement on its way.
+    """One replacement in progress.
 
     ``taken`` is how much of the old file is in the new one, and ``torn`` whether that much ends
-    inside a line; ``written`` is where our last writing to the new file ended, and ``ended``
-    whether that ended a line. ``size_at_swap`` is its length at the swap, ``added`` are the ranges
-    in it that were taken over, ``returned`` is how much of the rest went back to the old file.
+    inside a line. ``written`` is where our last write to the new file ended, and ``ended`` whether
+    that ended a line. ``size_at_swap`` is the length of the new file at the swap, ``added`` are the
+    ranges in it that were taken over from the old file, and ``returned`` is how many bytes
+    that others wrote to it after the swap went back to the old file.
     """
 
     before: Snapshot
@@ -97,7 +98,7 @@ class Replacement(Struct, kw_only=True):
     returned: int = 0
 
     def catch_up(self) -> None:
-        """Take over what was appended since, until a moment in which nobody is writing."""
+        """Take over what was appended since, until a moment when nobody is writing."""
         start = time.monotonic()
         self._require_beginning()
         while True:
@@ -107,7 +108,7 @@ class Replacement(Struct, kw_only=True):
                 os_files.sync_file(self.new.handle)
             held = self.watch.is_held(self.old.handle)
             late = time.monotonic() - start
-            # Half a line at the end may be what somebody is writing now.
+            # Half a line at the end may be one that is being written now.
             age = time.time() - os.fstat(self.old.handle).st_mtime
             may_grow = self.torn and age < self.patience.torn
             if not held and (late > self.patience.held or not (grown or may_grow)):
@@ -117,7 +118,7 @@ class Replacement(Struct, kw_only=True):
             time.sleep(self.patience.step)
 
     def finish(self) -> Replaced:
-        """Swap the files and carry over what still arrives in the old one, or put it back."""
+        """Swap the files and carry over what still arrives in the old one, or swap them back."""
         try:
             self._require_at(self.old.name, self.before.inode)
             self.size_at_swap = self.written
@@ -129,8 +130,10 @@ class Replacement(Struct, kw_only=True):
                 except FileNotFoundError:
                     raise Conflict(GONE) from None
                 if self.reversible:
+                    # another program may have replaced the file just before the swap
                     self._require_at(self.new.name, self.before.inode)
                 self._follow()
+                # meanwhile a program may have changed the old file, or replaced the new one
                 self._require_beginning()
                 self._require_at(self.old.name, self.inode)
             tail = os_files.read_from(self.new.handle, len(self.data))
@@ -147,7 +150,10 @@ class Replacement(Struct, kw_only=True):
             raise
 
     def _replace_on_windows(self) -> None:
-        """Rename there fails as long as anybody, an indexer for instance, has the file open."""
+        """Rename the new file over the old one, waiting while a program has that open.
+
+        On Windows a rename fails as long as anyone, such as an indexer, has the file open.
+        """
         self.old.close()
         self.new.close()
         deadline = time.monotonic() + self.patience.following
@@ -163,7 +169,7 @@ class Replacement(Struct, kw_only=True):
                 return
 
     def _follow(self) -> None:
-        """Carry over what writers add who had opened the old file before the swap."""
+        """Carry over what writers append that had opened the old file before the swap."""
         start = quiet = time.monotonic()
         is_live = self.added or time.time() - os.fstat(self.old.handle).st_mtime < _LIVE
         grace = self.patience.grace if is_live else 0.0
@@ -192,7 +198,7 @@ class Replacement(Struct, kw_only=True):
         self.folder.sync()
 
     def _take_over(self, grown: bytes) -> None:
-        """Write what comes next in the old file to the new one, so that lines stay lines."""
+        """Write the next bytes of the old file to the new one, so that lines stay lines."""
         is_first = self.taken == self.before.size
         if is_first and self.torn and not grown.startswith(NEWLINES):
             raise Conflict(CHANGED)
@@ -221,7 +227,7 @@ class Replacement(Struct, kw_only=True):
             time.sleep(self.patience.step)
 
     def _require_beginning(self) -> None:
-        """Raise Conflict unless what was read is still there; more may stand behind it."""
+        """Raise Conflict unless the old file still begins with what was read."""
         data = self.before.data
         for place in range(0, len(data), os_files.CHUNK):
             # A slice is copied, and still ten times faster to compare than a view of these bytes.
@@ -237,7 +243,7 @@ class Replacement(Struct, kw_only=True):
             raise Conflict(CHANGED)
 
     def is_new_at(self, name: str) -> bool:
-        """Whether the new file has a name: that of the old one once it is in place."""
+        """Whether a name belongs to the new file; the old file's name does once it is in place."""
         found = self.folder.look(name)
         return found is not None and (found.st_dev, found.st_ino) == (
             self.before.device,
@@ -245,7 +251,7 @@ class Replacement(Struct, kw_only=True):
         )
 
     def _put_back(self) -> None:
-        """If the files were swapped, swap them again, as if nothing had happened."""
+        """Swap the files back if they were swapped, as if nothing had happened."""
         if not self.is_new_at(self.old.name):
             return
         if self.folder.look(self.new.name) is None:
@@ -258,7 +264,7 @@ class Replacement(Struct, kw_only=True):
             os_files.swap_names(self.folder, self.new.name, self.old.name)
             if self.is_new_at(self.new.name):
                 self._return_lines(leaving, self.old.name, grace=self.patience.grace)
-            else:  # Somebody replaced the new file in this instant: theirs stays.
+            else:  # Someone replaced the new file in this instant: theirs stays.
                 os_files.swap_names(self.folder, self.new.name, self.old.name)
         finally:
             os.close(leaving)
@@ -271,7 +277,7 @@ class Replacement(Struct, kw_only=True):
         start = quiet = time.monotonic()
         while True:
             held = self.watch.is_held(leaving)
-            # What stands in the new file since the swap and was not added by us.
+            # The lines in the new file since the swap that were not added by us.
             found = os_files.read_from(leaving)
             ends = [self.size_at_swap, *(end for _, end in self.added if end > self.size_at_swap)]
             starts = [*(begin for begin, _ in self.added if begin >= self.size_at_swap), len(found)]
@@ -296,18 +302,20 @@ def _busy(handle: int) -> str:
     pids = os_files.holders(handle)
     who = f"process {', '.join(map(str, pids))} has" if pids else "a process has"
     return (
-        f"{who} it open for writing, and would go on writing into the old file; nothing was "
+        f"{who} it open for writing, and would continue to write to the old file; nothing was "
         "written: end that program first, or repair a copy"
     )
 
 
 BACKUPS = ".lockstitch"  # the folder for them, beside the file
-_REPLACED = "it was replaced while it was looked at; nothing was written"
-_EXISTS = "it exists; nothing was written: give another name to -o, or --force to overwrite it"
+_REPLACED = "it was replaced while it was being examined; nothing was written"
+_EXISTS = (
+    "it exists; nothing was written: choose another name for -o, or use --force to overwrite it"
+)
 
 
 class Snapshot(Struct, frozen=True, dict=True):
-    """What was read, once: the bytes and the status of the very same open file."""
+    """What was read, once: the bytes, and the status of the same open file."""
 
     path: str
     data: bytes
@@ -330,7 +338,7 @@ class Snapshot(Struct, frozen=True, dict=True):
 
     @cached_property
     def _hashes(self) -> list[hashlib._Hash]:
-        """The running hash: before the first chunk, and behind each."""
+        """The running hash: before the first chunk, and after each."""
         hashes = [hashlib.sha256()]
         view = memoryview(self.data)
         for start in range(0, self.size, os_files.CHUNK):
@@ -339,9 +347,9 @@ class Snapshot(Struct, frozen=True, dict=True):
         return hashes
 
     def digest_of(self, data: bytes, behind: bytes = b"") -> str:
-        """Return the digest of other content, and of what stands behind it.
+        """Return the digest of other content, followed by ``behind``.
 
-        As far as the content begins like this one, it is not hashed once more.
+        The part at the start that is the same as here is not hashed again.
         """
         size, start = os_files.CHUNK, 0
         while start < self.size and data[start : start + size] == self.data[start : start + size]:
@@ -355,7 +363,7 @@ class Snapshot(Struct, frozen=True, dict=True):
 def snapshot(
     path: str | Path, *, follow_symlinks: bool = False, folder: Folder | None = None
 ) -> Snapshot:
-    """Read a regular file as a whole, by its path or by its name in a folder.
+    """Read a whole regular file, by its path or by its name in a folder.
 
     Raises Unreadable or UsageError, without the path.
     """
@@ -363,7 +371,7 @@ def snapshot(
     found = None
     with suppress(OSError, ValueError):
         found = Path(name).lstat() if folder is None else folder.look(name)
-    # Opening a link would only say that it cannot be opened.
+    # Opening a link would only fail without saying why.
     if found is not None and stat.S_ISLNK(found.st_mode):
         raise UsageError(
             "it is a symbolic link; name the file itself, or allow it with --follow-symlinks"
@@ -385,12 +393,12 @@ def snapshot(
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal digits, as manifests have it."""
+    """Return the SHA-256 of some bytes in hexadecimal digits, as in manifests."""
     return hashlib.sha256(data).hexdigest()
 
 
 def join_lines(head: bytes, tail: bytes) -> bytes:
-    """Put lines behind some content, so that no two records are glued together."""
+    """Put lines after some content, so that no two records run together."""
     if not head or not tail or head.endswith(b"\n"):
         return head + tail
     return head + tail if tail.startswith(NEWLINES) else b"".join((head, b"\n", tail))
@@ -403,17 +411,17 @@ def write_new(
     force: bool = False,
     sources: Iterable[str | Path | int] = (),
 ) -> None:
-    """Write a copy of something, as :func:`write_atomically` does, over no file that exists.
+    """Write a copy, as :func:`write_atomically` does, but over no file that exists.
 
-    ``force`` allows that for any file but the ``sources`` that the copy is of, however they are
-    spelled. Raises UsageError as :func:`require_new` does.
+    ``force`` allows any file except the ``sources`` of the copy, however they are spelled. Raises
+    UsageError as :func:`require_new` does.
     """
     require_new(path, force=force, sources=sources)
     with naming_file(str(path)):
         if force or _status(path) is not None:
             write_atomically(path, data)
             return
-        # A link to a file that is not there is a name that is taken, whoever put it there.
+        # A link to a missing file is a name that is taken, whoever put it there.
         with folder_at(Path(path).parent) as folder:
             try:
                 write_file_in(folder, Path(path).name, data, new=True)
@@ -427,9 +435,9 @@ Dress = Callable[[int], object]
 def write_file_in(
     folder: Folder, name: str, data: bytes, dress: Dress | None = None, *, new: bool = False
 ) -> None:
-    """Write a file as a whole, durably, in the place of what has its name: of a link, too.
+    """Write a whole file durably, replacing whatever has its name, even a link.
 
-    A ``new`` one raises FileExistsError if anything has its name. It is private and our own,
+    With ``new``, raises FileExistsError if anything has its name. The file is private and our own,
     unless ``dress`` gives the open file another owner or mode.
     """
     with os_files.open_draft(folder) as draft:
@@ -444,7 +452,7 @@ def write_file_in(
             except FileExistsError:
                 raise
             except (OSError, NotImplementedError):
-                # A file system without second names: the name is taken first, and replaced at once.
+                # On a file system without hard links, the name is taken first and replaced at once.
                 os.close(folder.open(name, os_files.CREATING))
                 folder.rename(draft.name, name)
         else:
@@ -455,14 +463,14 @@ def write_file_in(
 def require_new(
     path: str | Path, *, force: bool = False, sources: Iterable[str | Path | int] = ()
 ) -> None:
-    """Raise UsageError if a copy would be written over what it is of, or over another file.
+    """Raise UsageError if a copy would overwrite what it is a copy of, or another file.
 
-    A source is a path, or an open file. A device or a pipe is nothing that could be overwritten.
+    A source is a path, or an open file. A device or a pipe cannot be overwritten.
     """
     if Path(os.path.realpath(path)).parent.name == BACKUPS:
-        raise UsageError("it is among the backups; nothing was written: give another name").about(
-            path
-        )
+        raise UsageError(
+            "it is in a backup folder; nothing was written: choose another name"
+        ).about(path)
     found = _status(path)
     if found is None:
         return
@@ -473,7 +481,8 @@ def require_new(
             own = os.fstat(source) if isinstance(source, int) else Path(source).stat()
             if os.path.samestat(found, own) and stat.S_ISREG(found.st_mode):
                 raise UsageError(
-                    "it is what is read; nothing was written: give another name to -o"
+                    "it is the file that is being read; nothing was written: choose another "
+                    "name for -o"
                 ).about(path)
     if stat.S_ISREG(found.st_mode) and not force:
         raise UsageError(_EXISTS).about(path)
@@ -482,9 +491,10 @@ def require_new(
 def write_atomically(path: str | Path, data: bytes) -> None:
     """Replace a file's content as a whole, durably, or raise and leave it as it was.
 
-    The data goes to a temporary file in the same folder, is fsynced, renamed, and the folder is
-    fsynced. A new file gets mode 0600; an existing one keeps its mode and, where allowed, its
-    owner. A symbolic link is followed; a device or a pipe cannot be replaced and is written to.
+    The data goes to a temporary file in the same folder, which is fsynced and renamed; then the
+    folder is fsynced. A new file gets mode 0600; an existing one keeps its mode and, where allowed,
+    its owner. A symbolic link is followed. A device or a pipe cannot be replaced, so it is written
+    to.
     """
     existing = _status(path)
     if existing and not stat.S_ISREG(existing.st_mode):
@@ -511,23 +521,23 @@ def _status(path: str | Path) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
 
 
 def replace(before: Snapshot, data: bytes, *, patience: Patience = PATIENCE) -> Replaced:
     """Put ``data`` in place of what was read, durably, or raise and leave the file as it is.
 
-    What others appended since the snapshot stands behind the data, also what they still append
-    to the old file while it is being replaced. Raises Conflict if the file changed in any other
-    way (read it again and plan again), Busy if a program holds it open, OSError if the disk,
-    the folder or the owner does not allow it.
+    Lines that others appended since the snapshot come after the data, including those that they
+    still append to the old file while it is being replaced. Raises Conflict if the file changed in
+    any other way (read it again and plan again), Busy if a program holds it open, and OSError if
+    the disk, the folder or the owner does not allow it.
     """
     with reopen_locked(before, patience) as old:
         return old.replace(data)
 
 
 class LockedFile(Struct):
-    """A file that was read and is open once more, in its folder, locked against other repairs."""
+    """A file that was read and then opened again, in its folder, locked against other repairs."""
 
     before: Snapshot
     old: os_files.OpenFile
@@ -561,7 +571,7 @@ class LockedFile(Struct):
                 ended=data[-1:] in ENDED,
             )
             move.catch_up()
-            # Until it is known that it is not: what is replaced must not lose its backup.
+            # Until the opposite is known: a file that is replaced must not lose its backup.
             self.is_replaced = True
             try:
                 return move.finish()
@@ -572,7 +582,7 @@ class LockedFile(Struct):
 
 @contextmanager
 def naming_file(path: str) -> Iterator[None]:
-    """Name the file the user knows in every failure: the temporary one means nothing to them."""
+    """Put the name of the user's file into every OSError, not that of the temporary one."""
     try:
         yield
     except OSError as error:
@@ -581,9 +591,9 @@ def naming_file(path: str) -> Iterator[None]:
 
 @contextmanager
 def reopen_locked(before: Snapshot, patience: Patience = PATIENCE) -> Iterator[LockedFile]:
-    """Open the very file that was read once more, in its folder, locked against other repairs.
+    """Open the same file that was read again, in its folder, locked against other repairs.
 
-    Raises Conflict if it is no longer there, and Busy if the lock is not to be had.
+    Raises Conflict if it is no longer there, and Busy if the lock cannot be had.
     """
     path = Path(before.path)
     with naming_file(before.path), folder_at(path.parent) as folder:
@@ -602,7 +612,7 @@ def reopen_locked(before: Snapshot, patience: Patience = PATIENCE) -> Iterator[L
                 if time.monotonic() > deadline:
                     raise Busy("it is locked by another program; nothing was written")
                 time.sleep(patience.step)
-            # Who had the lock may have replaced it.
+            # The process that had the lock may have replaced the file.
             again = folder.look(path.name)
             if again is None or (again.st_dev, again.st_ino) != (before.device, before.inode):
                 raise Conflict(CHANGED if again else GONE)

@@ -1,1 +1,1 @@
-"""How other programs keep sessions: one module a format, all of one shape."""
+"""How other programs keep sessions: one module or package per format, all of one shape."""

@@ -1,8 +1,8 @@
 """How a stored history is made shorter, as its program does it.
 
-A history is repaired first where it has to be, taken as the facts of a journal, and planned as
-Lockstitch's own sessions are. What comes out of it is messages again, the kept ones the very
-objects of the history, so that a format finds the bytes they stand in. The outcome is checked.
+A history is repaired first if it has to be, converted to the facts of a journal, and planned like
+Lockstitch's own sessions. The outcome is messages again. Those that are kept are the same objects
+as in the history, so that a format finds the bytes in which they stand. The outcome is checked.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _POINTER = "; record {seq} has all of it."
 _ELSEWHERE = "; the file as it was before has all of it."
 
 
-def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
-    """Return, by number, the messages of which less is sent than the history has."""
+def shortened_messages(story: Story, view: JournalView) -> dict[int, Any]:
+    """Return, by number, the messages of which the view sends less than the history has."""
     if view.summary is None or not view.summary.event.shortened:
         return {}
     bare = structs.replace(view, summary=None)
@@ -56,7 +56,7 @@ def less_of_results(story: Story, view: JournalView) -> dict[int, Any]:
 
 
 def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -> None:
-    """Put the messages of an item where they stand; the reply itself stays as it came."""
+    """Put the messages of an item in their places; the reply itself stays as it came."""
     kind = "found" if isinstance(item, ModelReply) else "said"
     homes = [number for number, owners in story.owners.items() if (item.seq, kind) in owners]
     if not homes:
@@ -71,7 +71,7 @@ def _put(story: Story, found: dict[int, Any], item: Item, messages: list[Any]) -
 
 
 def _join_parts(story: Story, old: Any, new: Any) -> Any:
-    """Return a message with new results, or new words, and the other of both as it was."""
+    """Return a message with new results, or new words, and the rest of the old one."""
     [before], [after] = story.dialect.read([old]), story.dialect.read([new])
     is_result = {part.kind == RESULT for part in after.parts}
     rest = [part for part in before.parts if (part.kind == RESULT) not in is_result]
@@ -82,7 +82,7 @@ def _join_parts(story: Story, old: Any, new: Any) -> Any:
 
 
 def _point_to_original(item: Item, messages: list[Any]) -> list[Any]:
-    """Let the notes on what is left out lead to where it still is."""
+    """Make the notes on what is left out point to where it still is."""
     if not isinstance(item, ModelReply):
         return messages
     text = msgspec.json.encode(messages)
@@ -96,6 +96,8 @@ def _point_to_original(item: Item, messages: list[Any]) -> list[Any]:
 
 SAID, REPLIED, FOUND, REST = "said", "replied", "found", "rest"
 ItemOwner = tuple[int, str]
+# Bounds for the factor between the provider's figures and our estimate; for fewer tokens than
+# ``_ENOUGH`` the figures say too little.
 _LEAST, _MOST = 0.25, 4.0
 _ENOUGH = 2000
 _TWO = 2
@@ -114,10 +116,11 @@ class Story:
         spared = {*self.setup, *sorting.aside, sorting.summary}
         self._numbers = [n for n in range(len(self.messages)) if n not in spared]
         said = import_events([history.messages[n] for n in self._numbers], history.dialect)
+        # a note and a summary come before the facts of the messages
         self._shift = 0 if sorting.summary == NEW else 2
         self._events: list[Event] = []
         if self._shift:
-            # the summary that is in force is a fact behind what it stands for
+            # the summary in force is a fact that follows what it stands for
             text = sorting.previous.removeprefix(SUMMARY).strip()
             in_force = Compacted(through=1, payload=text_payload(text))
             self._events += [Noted(name="before"), in_force]
@@ -132,7 +135,7 @@ class Story:
         self.counter = self._choose_counter()
 
     def _find_owners(self, said: Imported) -> dict[int, list[ItemOwner]]:
-        """Say of every message which items of the view stand in it, and what of them."""
+        """Return which items of the view stand in every message, and which part of each."""
         found: dict[int, list[ItemOwner]] = {}
         events = self._events[self._shift :]
         for place, (event, home) in enumerate(zip(events, said.homes, strict=True), start=1):
@@ -149,9 +152,9 @@ class Story:
         return owners
 
     def _choose_counter(self) -> Counter:
-        """Return a counter that grows as the figures of the provider did, if they say enough.
+        """Return a counter scaled to the provider's figures, if these say enough.
 
-        Instructions and tools, which no file holds, are in all of the figures alike.
+        Instructions and tools, which no file holds, are included equally in all figures.
         """
         if len(self.sorting.usage) < _TWO or self.sorting.summary != NEW:
             return estimate
@@ -166,7 +169,7 @@ class Story:
         return Cost(self.counter(messages, self.history.dialect), size_of(messages))
 
     def steps(self, budget: TokenBudget, *, has_model: bool, known: Mapping[str, str]) -> Steps:
-        """Return the way down to a history that fits; raises ``Unmet`` if nothing can."""
+        """Return the steps down to a history that fits; raise ``Unmet`` if none does."""
         setup = [self.history.messages[n] for n in self.setup]
         fixed = self._cost(setup) if setup else Cost()
         left = TokenBudget(
@@ -174,8 +177,8 @@ class Story:
         )
         if left.tokens < 1 or left.bytes < 0 or (budget.bytes and not left.bytes):
             raise Unmet(
-                f"what is sent in any case, such as instructions, has {fixed.tokens} tokens and"
-                f" {fixed.bytes} bytes, and the budget is {budget}"
+                f"what is always sent, such as instructions, has {fixed.tokens} tokens and "
+                f"{fixed.bytes} bytes, and the budget is {budget}"
             )
         return ladder(
             CompactionTask(
@@ -192,11 +195,15 @@ class Story:
         )
 
     def unmet(self, budget: TokenBudget, least: int) -> Unmet:
-        """Say that a budget cannot be met, in the figures of the file."""
+        """Return the error that a budget cannot be met, in the figures of the file."""
         before = self._cost(self.history.messages)
         stored, sent = self._sizes()
         least = least * max(stored.tokens, sent.tokens) // max(sent.tokens, 1)
-        left = f"with all that can be left out about {least}" if least else "all of it stays"
+        left = (
+            f"with everything left out that can be, about {least}"
+            if least
+            else "none of it can be left out"
+        )
         return Unmet(
             f"the session has {before.tokens} tokens and {before.bytes} bytes, {left};"
             f" the budget is {budget}",
@@ -204,22 +211,22 @@ class Story:
         )
 
     def _sizes(self) -> tuple[Cost, Cost]:
-        """Return what the messages cost as they are stored, and as the facts in them are sent."""
+        """Return the cost of the messages as they are stored, and as their facts are sent."""
         bare = structs.replace(self.view, summary=None)
         facts = [one for _, sent in each_item(bare, self.history.dialect) for one in sent]
         stored = [self.history.messages[number] for number in self.owners]
         return self._cost(stored), self._cost(facts)
 
     def _scale(self, left: TokenBudget) -> TokenBudget:
-        """Return a budget that is to the facts as this one is to the messages, which hold more."""
+        """Scale a budget for the messages to one for the facts, which hold less."""
         stored, sent = self._sizes()
         return TokenBudget(
             max(left.tokens * sent.tokens // max(stored.tokens, sent.tokens, 1), 1),
             left.bytes and max(left.bytes * sent.bytes // max(stored.bytes, sent.bytes, 1), 1),
         )
 
-    def shortened(self, done: Compaction, budget: TokenBudget) -> Shortened:
-        """Return what is left; raises ``Unmet`` if that is no less, or too much all the same."""
+    def shorten(self, done: Compaction, budget: TokenBudget) -> Shortened:
+        """Return what is left; raise ``Unmet`` if it is no shorter, or still too much."""
         before = self._cost(self.history.messages)
         if done.event is None:
             same = structs.replace(done, before=before, after=before)
@@ -232,17 +239,19 @@ class Story:
             value = value_of(done.event.payload)
             summary = f"{SUMMARY}\n{value if isinstance(value, str) else ''}"
         first = min((n for n, _ in kept if n not in self.setup), default=len(self.messages))
+        # instructions between kept messages stay where they are
         setup = [n for n in sorted(self.setup) if n < first]
         kept = [(n, message) for n, message in kept if n >= first]
         messages = [self.history.messages[n] for n in setup]
-        messages += [] if summary is None else [self.said(summary)]
+        messages += [] if summary is None else [self.user_message(summary)]
         messages += [message for _, message in kept]
         after = self._cost(messages)
         is_less = after.tokens < before.tokens or (budget.bytes and after.bytes < before.bytes)
         if not is_less or not budget.holds(after):
             raise Unmet(
-                f"the session has {before.tokens} tokens and {before.bytes} bytes, with all that"
-                f" can be left out {after.tokens} and {after.bytes}; the budget is {budget}"
+                f"the session has {before.tokens} tokens and {before.bytes} bytes, with "
+                f"everything left out that can be {after.tokens} and {after.bytes}; the budget "
+                f"is {budget}"
             )
         return Shortened(
             setup=setup,
@@ -253,22 +262,22 @@ class Story:
             done=structs.replace(done, before=before, after=after),
         )
 
-    def said(self, text: str) -> Any:
-        """Make a message of the user's."""
+    def user_message(self, text: str) -> Any:
+        """Return a user message."""
         words = self.dialect.text_part(text, USER)
         return self.dialect.rebuild(self.dialect.new_message(USER, [words]))
 
     def _kept_messages(self, view: JournalView) -> Iterator[tuple[int, Any]]:
-        """Return the messages that no summary stands for; of some only a part."""
+        """Yield the messages that no summary stands for; of some only a part."""
         is_cut = view.summary is not None and view.summary.cut > 0
         frees = is_cut and traits_of(self.history.model).binds_reasoning
-        less = less_of_results(self, view) if self.sorting.shortens else {}
+        less = shortened_messages(self, view) if self.sorting.shortens else {}
         for number, message in enumerate(self.history.messages):
             if number in self.setup:
                 yield number, message
             elif number in self.owners:
                 left = self._rest_of(number, view, less.get(number, message))
-                # another past than it was thought in makes thinking void for some models
+                # for some models, thinking is void after another past than its own
                 bare = frees and self.messages[number].role == ASSISTANT
                 freed = without_reasoning(self.history.dialect, left) if bare else left
                 yield from ((number, one) for one in freed)
@@ -287,7 +296,7 @@ class Story:
 
 
 class CompactionDraft(Struct, frozen=True):
-    """A session that was read for a compaction; ``repaired`` is what had to be repaired first."""
+    """A session that was read for a compaction; ``repaired`` is the repair that it needed first."""
 
     form: Format
     repaired: RepairPlan
@@ -296,7 +305,7 @@ class CompactionDraft(Struct, frozen=True):
 
 
 class Condensed(Struct, frozen=True):
-    """What a compaction of a session comes to: what is left, and the records that say so."""
+    """The outcome of a session's compaction: what is left, and the records that say so."""
 
     draft: CompactionDraft
     left: Shortened
@@ -309,10 +318,10 @@ class Condensed(Struct, frozen=True):
 
 
 def draft_compaction(form: Format, transcript: Transcript, budget: TokenBudget) -> CompactionDraft:
-    """Get a session ready; one that is broken is repaired, or refused if it cannot be."""
+    """Prepare a session for compaction; repair a broken one, or refuse it if that fails."""
     form.sorting(transcript)
     repaired = repair.plan_repair(form, transcript, RepairOptions())
-    # what is too large is what a compaction is for; it is judged by what it leaves
+    # a compaction is there for content that is too large, and is judged by what it leaves
     _require_sound(repaired.remaining, repair.LOSSY, "`lockstitch check` tells what stays wrong")
     if not repaired.after.history.messages:
         raise Unreadable("it holds no conversation")
@@ -327,7 +336,7 @@ def run_compaction(
     known: MutableMapping[str, str],
     on_progress: Progress,
 ) -> Condensed:
-    """Make it shorter; raises ``Unmet`` if the budget cannot be met. Nothing is written here."""
+    """Shorten a session; raise ``Unmet`` if the budget cannot be met. Nothing is written here."""
     left = _shorten(draft, summarizer, clock, known, on_progress)
     before = draft.repaired.after
     if left.done.event is None:
@@ -355,11 +364,11 @@ def _shorten(
     if summarizer is not None:
         summarizer.learn(done)
     try:
-        return draft.story.shortened(done, draft.budget)
+        return draft.story.shorten(done, draft.budget)
     except Unmet:
         if summarizer is None:
             raise
-    # the model was asked for less than it wrote; a digest is as short as it has to be
+    # the model wrote more than it was asked for; a digest is as short as it has to be
     left = _shorten(draft, None, clock, {}, on_progress)
     failures = (*done.failures, "the summary was too long")
     return structs.replace(

@@ -1,8 +1,8 @@
 """goose: ``~/.local/share/goose/sessions/sessions.db``, and the files it kept before 1.10.
 
-A message is a row, or a line, with a list of items, for each of which a provider gets a block; the
-order is that of the seconds in which they were made. Old messages that a compaction stands
-for are marked as not for the agent.
+A message is a row, or a line, with a list of items, each of which becomes a block for the provider.
+Messages are in the order of the second in which they were made. Old messages that a compaction
+stands for are marked as not for the agent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-# What an item of a known type must have to be loaded; of other types nothing is known.
+# What an item of a known type must have to be loaded; nothing is known of other types.
 _NEEDED = {
     "text": ("text",),
     "image": ("data", "mimeType"),
@@ -78,7 +78,7 @@ _NEEDED = {
 
 
 class GooseTurn(Struct, eq=False):
-    """A stored message: the number of its record, its items, and the blocks made of them."""
+    """A stored message: the number of its record, its items, and the blocks made from them."""
 
     number: int
     role: str
@@ -89,39 +89,39 @@ class GooseTurn(Struct, eq=False):
 
     @property
     def has_results(self) -> bool:
-        """Whether it answers calls."""
+        """Whether the message answers calls."""
         return any(block["type"] == "tool_result" for _, block in self.blocks)
 
     @property
     def kind(self) -> str:
-        """Which neighbours goose joins it with: results are kept apart from prompts."""
+        """The kind of neighbour that goose joins it with: results are kept apart from prompts."""
         return "tool" if self.role == "user" and self.has_results else self.role
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it is a prompt that is sent."""
+        """Whether the message is a prompt that is sent."""
         return self.is_sent and bool(self.blocks) and self.kind == "user"
 
 
 class Talk(Struct):
-    """A session as it is sent, and all its messages; ``requests`` are the ids of all requests."""
+    """A session as it is sent, and all its messages; ``requests`` has the ids of tool requests."""
 
     history: History
     turns: list[GooseTurn]
     requests: set[Any] | None = None
 
 
-def spelled(name: Any) -> str:
-    """Spell an id or the name of a tool as all providers take it."""
+def spell_name(name: Any) -> str:
+    """Return an id or a tool name in a spelling that all providers accept."""
     return _NO_NAME.sub("_", str(name)) or "_"
 
 
 def flaw(item: Any) -> str:
-    """Return why goose cannot load an item, if so."""
+    """Return why goose cannot load an item, "" if it can."""
     if type(item) is not dict or type(item.get("type")) is not str:
         return "an item has no type"
     if any(type(item.get(key)) is not str for key in _NEEDED.get(item["type"], ())):
-        return "an item lacks what its type must have"
+        return "an item lacks something that its type requires"
     held = {"toolRequest": "toolCall", "toolResponse": "toolResult"}.get(item["type"])
     if held and not _is_outcome(item.get(held), held):
         return "an item has neither a value nor an error"
@@ -141,7 +141,7 @@ def _is_outcome(held: Any, kind: str) -> bool:
 
 
 def block_of(item: Any) -> Iterator[Fields]:
-    """Return the block that is sent for an item; none for what is there for the screen only."""
+    """Yield the block that is sent for an item; none for an item that is only for the screen."""
     if flaw(item) or not _is_for_model(item):
         return
     kind = item["type"]
@@ -153,8 +153,8 @@ def block_of(item: Any) -> Iterator[Fields]:
         call = item["toolCall"]["value"]
         given = call.get("arguments")
         given = {} if given is None else given if type(given) is dict else {"value": given}
-        name = spelled(call["name"])
-        yield {"type": "tool_use", "id": spelled(item["id"]), "name": name, "input": given}
+        name = spell_name(call["name"])
+        yield {"type": "tool_use", "id": spell_name(item["id"]), "name": name, "input": given}
     elif kind == "toolResponse":
         yield _result(item)
     elif kind == "thinking" and item["signature"]:
@@ -177,7 +177,7 @@ def _image(item: Fields) -> Fields:
 
 def _result(item: Fields) -> Fields:
     held = item["toolResult"]
-    block = {"type": "tool_result", "tool_use_id": spelled(item["id"])}
+    block = {"type": "tool_result", "tool_use_id": spell_name(item["id"])}
     if held["status"] == "error":
         return {**block, "content": held["error"], "is_error": True}
     value = held["value"]
@@ -199,9 +199,9 @@ def _text(part: Fields) -> str:
 
 
 def item_of(block: Fields, old: Fields | None, names: dict[str, str]) -> Fields:
-    """Return the item that goose would store for a block; ``old`` is the one it takes the place of.
+    """Return the item that goose would store for a block; ``old`` is the item it replaces.
 
-    ``names`` gives the ids of calls as goose has them.
+    ``names`` maps spelled ids of calls to goose's own.
     """
     kind = block.get("type")
     if kind == "tool_result":
@@ -225,7 +225,7 @@ _SEEN = {"userVisible": True, "agentVisible": True}
 
 
 class GooseLine(Struct, eq=False):
-    """One message to be stored: the record it stays in, or NEW, its role and its blocks."""
+    """One message to be stored: the record it stays in (or NEW), its role and its blocks."""
 
     number: int
     role: str
@@ -246,9 +246,12 @@ class _GooseWriteBack:
         self.sent = {turn.number for turn in talk.turns if turn.is_sent and turn.blocks}
         items = [item for turn in talk.turns for item in turn.items if type(item) is dict]
         ids = [own for item in items if type(own := item.get("id")) is str]
-        self.names = {spelled(own): own for own in ids}
+        self.names = {spell_name(own): own for own in ids}
         self.requests: dict[int, dict[str, Any]] = {}
         self.made = 0
+        values = [record.value for record in self.records if type(record.value) is dict]
+        names = (value.get(key) for value in values for key in ("message_id", "id"))
+        self.taken = {name for name in names if type(name) is str}
 
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
         lines: list[GooseLine] = []
@@ -256,7 +259,7 @@ class _GooseWriteBack:
         seen: set[int] = set()
         for sourced in repaired:
             role = str(sourced.message.get("role"))
-            for (source, _), run in groupby(sourced.parts, key=_run):
+            for (source, _), run in groupby(sourced.parts, key=_group_key):
                 # a message may stay in a record of its own role, and only once
                 turn = self.turns.get(source)
                 fits = turn is not None and turn.role == role and source not in seen
@@ -272,7 +275,7 @@ class _GooseWriteBack:
                 is_same = [*map(id, old)] == [*map(id, new)]
                 items = turn.items if is_same else self._items(turn, new)
             else:
-                # what was never sent stays, although the message is gone
+                # items that were never sent stay, even if the message is gone
                 sent_places = {at for at, _ in turn.blocks}
                 items = [item for at, item in enumerate(turn.items) if at not in sent_places]
             if items is turn.items:
@@ -280,7 +283,7 @@ class _GooseWriteBack:
             elif items or number in kept:
                 records[number] = self._with(record, items)
         fresh = {
-            anchor: [(NEW, self._fresh(line, anchor)) for line in added]
+            anchor: [(NEW, self._make_record(line, anchor)) for line in added]
             for anchor, added in behind.items()
         }
         first = min(self.sent, default=len(self.records))
@@ -307,25 +310,32 @@ class _GooseWriteBack:
         return item_of(block, old, self.names)
 
     def _requests(self, turn: GooseTurn) -> dict[str, Any]:
-        """Return the items of a message by their ids, of several the first."""
+        """Return the items of a message by their ids; the first one of each id."""
         if turn.number not in self.requests:
             items = [item for item in turn.items if type(item) is dict]
             named = [item for item in items if type(item.get("id")) is str]
             self.requests[turn.number] = {item["id"]: item for item in reversed(named)}
         return self.requests[turn.number]
 
+    def _new_id(self) -> str:
+        """Make the id of a message, not one that an earlier repair made."""
+        while True:
+            self.made += 1
+            made = f"msg_{self.session}_lockstitch{self.made:03d}"
+            if made not in self.taken:
+                return made
+
     def _with(self, record: Record, items: list[Any]) -> Record:
         if isinstance(record, Row):
             return put_list(record, items)
         return replace_list(self.data, record, ("content",), items)
 
-    def _fresh(self, line: GooseLine, anchor: int) -> Record:
-        """Make the record that goose would have written, with the time of the one before it."""
+    def _make_record(self, line: GooseLine, anchor: int) -> Record:
+        """Return the record that goose would have written, with the time of its neighbour."""
         items = [self._item(block, None) for block in line.blocks]
         near = self.records[anchor if anchor != NEW else min(self.sent, default=0)]
         first = anchor == NEW
-        self.made += 1
-        own = f"msg_{self.session}_lockstitch{self.made:03d}"
+        own = self._new_id()
         if not isinstance(near, Row):
             created = near.value.get("created", 0)
             times = {"id": own, "role": line.role, "created": created}
@@ -337,8 +347,8 @@ class _GooseWriteBack:
         return new_row(self.table, value)
 
 
-def _run(part: tuple[int, Any]) -> tuple[int, bool]:
-    """Return what goes into one message: parts of one record, and new results apart from text."""
+def _group_key(part: tuple[int, Any]) -> tuple[int, bool]:
+    """Return the grouping key of a part: its record, and whether it is a new result."""
     source, block = part
     is_result = type(block) is dict and block.get("type") == "tool_result"
     return source, is_result and source == NEW
@@ -349,7 +359,7 @@ _MESSAGE = ProgramTable("messages", "content_json", order=("created_timestamp", 
 _LISTED = "SELECT id, working_dir, CAST(strftime('%s', updated_at) AS INTEGER), {} FROM sessions"
 _SESSIONS = _LISTED.format("description")
 _NAMED_SESSIONS = _LISTED.format("coalesce(nullif(name, ''), description)")
-# Those that keep the number of messages and the time of the last one in the row of a session.
+# The triggers that keep the number of messages, and the time of the last one, in a session's row.
 _TRIGGERS = frozenset(
     {
         "e3ed2abe39ca7826daf45d89247eb3e5",
@@ -359,7 +369,7 @@ _TRIGGERS = frozenset(
 )
 _ROLES = ("user", "assistant")
 _HEADER = ("working_dir", "description", "message_count", "total_tokens")
-# What goose repairs in memory, mostly by leaving it out, each time it sends a session.
+# Goose repairs these in memory each time it sends a session, mostly by leaving something out.
 _REPAIRED_BY_GOOSE = frozenset(
     {"LS101", "LS102", "LS103", "LS105", "LS106", "LS401", "LS404", "LS405"}
 )
@@ -367,7 +377,7 @@ _STARTS = frozenset({"LS406", "LS407"})
 
 
 class Goose(RowFormat):
-    """Rows, or lines, of one message each."""
+    """One message per row, or per line."""
 
     name = "goose"
     title = "goose"
@@ -390,7 +400,7 @@ class Goose(RowFormat):
         return any(map(_is_header, first)) and bool(rest) and all(map(_is_message, rest))
 
     def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
-        # the first versions have descriptions only
+        # the first versions have only descriptions
         has_names = "name" in sqlite.names_of(base, _SESSION.name)
         return base.execute(_NAMED_SESSIONS if has_names else _SESSIONS)
 
@@ -427,7 +437,7 @@ class Goose(RowFormat):
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         data = transcript.context.data
         return [
-            _loadable(data, record, ledger) if any(_flaws(record)) else record
+            _make_loadable(data, record, ledger) if any(_flaws(record)) else record
             for record in transcript.records
         ]
 
@@ -491,10 +501,10 @@ def _turn(number: int, record: Record) -> GooseTurn | None:
         if record.table != "messages" or record.value.get("role") not in _ROLES:
             return None
         items, path = record.json, ("content_json",)
-        visible = _visible(record.value.get("metadata_json"))
+        visible = _is_visible(record.value.get("metadata_json"))
     elif record.is_record and _is_message(record.value):
         items, path = record.value["content"], ("content",)
-        visible = _visible(record.value.get("metadata"))
+        visible = _is_visible(record.value.get("metadata"))
     else:
         return None
     items = as_list(items)
@@ -502,8 +512,8 @@ def _turn(number: int, record: Record) -> GooseTurn | None:
     return GooseTurn(number, record.value["role"], items, path, blocks, visible)
 
 
-def _visible(metadata: Any) -> bool:
-    """Whether a message is for the agent; what cannot be read says nothing."""
+def _is_visible(metadata: Any) -> bool:
+    """Whether a message is for the agent; unreadable metadata counts as yes."""
     if type(metadata) is str:
         try:
             metadata, _ = read_json(metadata.encode("utf-8", "surrogateescape"))
@@ -531,7 +541,7 @@ def _answers_error(found: Finding, transcript: Transcript) -> bool:
 
 
 def _flaws(record: Record) -> Iterator[tuple[int, str]]:
-    """Return what goose cannot load: the number of the item, -1 for the whole, and why."""
+    """Yield what goose cannot load: the number of the item (-1 for the whole list), and why."""
     if isinstance(record, Row):
         if record.table != "messages" or record.value.get("role") not in _ROLES:
             return
@@ -554,14 +564,14 @@ def _findings(records: Sequence[Record]) -> Iterator[Finding]:
         for at, why in _flaws(record):
             column = "content_json" if isinstance(record, Row) else "content"
             place = record.place if at < 0 else f"{record.place}.{column}.{at}"
-            outcome = "so that no message of the session can be loaded"
+            outcome = "so no message of the session can be loaded"
             if not isinstance(record, Row):
-                outcome = "so that the message is passed over"
+                outcome = "so the message is skipped"
             yield new_finding("LS610", place, f"{why}, {outcome}", ERROR)
 
 
-def _loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
-    """Put a text in the place of what cannot be loaded, with what could be read of it."""
+def _make_loadable(data: bytes, record: Record, ledger: Ledger) -> Record:
+    """Replace what cannot be loaded by a text, with what could be read of it."""
     raw = record.text if isinstance(record, Row) else _line(data, record)
     for at, _ in [*_flaws(record)]:
         ledger.note(

@@ -1,10 +1,10 @@
 """What a format is: how one program's records become a history, and a history its records.
 
-All but ``quick``, which streams through a file, are functions from values to values: files are
-found and read by ``targets`` and ``source``, databases by ``rows``, and what is done in which
-order is decided once, for all formats, in ``repair``. A format is recognized by its place, its
-first records, or its tables. A history is what a resume would send, with the record that each part
-is from; ``trace_sources`` says the same of the repaired one.
+All methods but ``quick``, which streams through a file, are functions from values to values.
+``targets`` and ``source`` find and read files, ``rows`` reads databases, and ``repair`` decides
+once, for all formats, what is done in which order. A format is recognized by its place, its first
+records, or its tables. A history is what a resume would send, with the record that each part comes
+from; ``trace_sources`` says the same of a repaired history.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ LOST, LEFT, COMPACTED = "lost", "left", "compacted"
 
 
 class History(Struct):
-    """Messages in a dialect; ``sources`` gives, part by part, the number of a part's record.
+    """Messages in a dialect; ``sources`` gives, part by part, the number of the part's record.
 
-    A part is an element of a message's content list, or the whole of a message whose content is
-    no list. ``paths`` says where in the record the part stands. ``body`` is the request around the
-    messages, where what is stored is one.
+    A part is an element of a message's content list, or the whole message if its content is not a
+    list. ``paths`` says where in the record each part stands. ``body`` is the request around the
+    messages, if the store holds whole requests.
     """
 
     dialect: str
@@ -63,7 +63,7 @@ class History(Struct):
     __repr__ = repr_without("messages", "body")
 
     def add(self, message: dict[str, Any], sources: list[int], paths: list[Path]) -> None:
-        """Add a message with the homes of its parts."""
+        """Add a message with the records and paths of its parts."""
         self.messages.append(message)
         self.sources.append(sources)
         self.paths.append(paths)
@@ -75,7 +75,7 @@ class History(Struct):
         self.paths[-1] += paths
 
     def home(self, place: Place) -> tuple[int, Path]:
-        """Return the record and the path in it of a place such as ``messages.3.content.1.text``."""
+        """Return the record and the path in it of a place, such as ``messages.3.content.1``."""
         number = place.message or 0
         if number >= len(self.messages):
             return (self.sources[-1][-1] if self.sources else NEW), ()
@@ -92,11 +92,12 @@ class History(Struct):
 
 
 class Aside(Struct):
-    """A piece of the conversation that stands in the store and that a resume does not send.
+    """A piece of the stored conversation that a resume does not send.
 
-    ``kind`` says why: ``LOST`` although nobody gave it up, ``LEFT`` on purpose, or ``COMPACTED``,
-    since a summary stands for it; ``reason`` says it in words. ``first`` is its first record,
-    ``behind`` the record of the conversation that it hangs on, -1 where it stands before all of it.
+    ``kind`` says why: ``LOST`` although nobody gave it up, ``LEFT`` on purpose, or ``COMPACTED``
+    since a summary stands for it. ``reason`` says it in words. ``first`` is the piece's first
+    record, and ``behind`` is the record of the conversation that it follows, -1 if it precedes all
+    of it.
     """
 
     kind: str
@@ -109,8 +110,8 @@ class Aside(Struct):
 class SourcedMessage(Struct):
     """One repaired message: its parts, each with the record it came from (``NEW``: from none).
 
-    ``origin`` is its number in the history of the store. ``earlier`` says, by the ``id`` of a
-    changed part, which part of the history it was, and None of a new one.
+    ``origin`` is its number in the stored history. ``earlier`` maps the ``id`` of each changed part
+    to the part of the history that it was, None for a new part.
     """
 
     message: dict[str, Any]
@@ -128,11 +129,11 @@ def parts_of(message: Any) -> list[Any]:
 
 
 def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list[SourcedMessage]:
-    """Say of each message of a repaired history, and of each part, from which record it is.
+    """Return each message of a repaired history, with the record of each of its parts.
 
-    Messages from behind the history, such as the prompt that a resume adds, are left out.
+    Messages after the history, such as the prompt that a resume adds, are left out.
     """
-    # origins count the stored messages only: others were put in from elsewhere
+    # origins count only stored messages, not those that were inserted from elsewhere
     stored = (number for number, row in enumerate(history.sources) if row != [NEW])
     counted = {number: place for place, number in enumerate(stored)}
     used = {(part.origin, part.path) for one in repaired for part in one.parts}
@@ -149,7 +150,8 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
             sources = own[:1] * len(elements)
         else:
             known = {id(part.value): part for part in one.parts if type(part.value) is not str}
-            # a bare text is spelled as a block beside others: what no part is, is the next of those
+            # among blocks a bare text becomes a block: an element that is no known part is the next
+            # bare text
             texts = iter([part for part in one.parts if type(part.value) is str])
             sources = []
             for element in elements:
@@ -161,7 +163,7 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
                     place = Place.in_list("messages", came_from, part.path)
                     sources.append(history.home(place)[0])
             if own[0] != NEW and NEW in sources and set(sources).isdisjoint(own):
-                # a message of which nothing is left, and which stays, keeps its record all the same
+                # a message that stays without any of its parts still keeps its record
                 sources[sources.index(NEW)] = own[0]
         number = NEW if origin is None else counted.get(origin, NEW)
         parts = list(zip(sources, elements, strict=True))
@@ -169,14 +171,15 @@ def trace_sources(history: History, repaired: Sequence[RepairedMessage]) -> list
         earlier = {} if one.message is before else {id(one.message): before, **one.earlier}
         made = next((part.value for part in one.parts if part.origin is None), None)
         if origin is not None and made and all(part.origin != origin for part in one.parts):
-            # a message of which nothing is left, and which stays, keeps a place that it had
+            # the new part of a message that stays without any of its parts takes the place of one
+            # of them
             earlier[id(made)] = _first_free(history.messages[origin], origin, used)
         traced.append(SourcedMessage(one.message, number, parts, earlier))
     return traced
 
 
 def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -> Any:
-    """Return the first part of a message that nothing in the repaired list comes from."""
+    """Return the first part of a message from which nothing in the repaired list comes."""
     for key in ("content", "parts"):
         elements = message.get(key) if type(message) is dict else None
         for place, part in enumerate(elements if type(elements) is list else ()):
@@ -185,9 +188,9 @@ def _first_free(message: Any, number: int, used: set[tuple[int | None, Path]]) -
     return None
 
 
-# The help of a finding that a repair leaves, although it repairs most under the same rule.
-_LEFT = "repair leaves this as it is: the file does not hold what it would take"
-# What a file is shows in so many of its first bytes.
+# The help of a finding that a repair leaves, under a rule that it can repair in most cases.
+_LEFT = "repair leaves this as it is: the file does not hold what a repair would need"
+# This many of a file's first bytes are enough to recognize it.
 HEAD = 1 << 18
 LINES = "lines"
 DOCUMENT = "document"
@@ -195,9 +198,9 @@ SQLITE = "sqlite"
 
 
 class Context(Struct):
-    """What stands around the records: the bytes of their file, and what other files hold.
+    """What surrounds the records: the bytes of their file, and other files of the session.
 
-    ``beside`` are paths of side files by their names: the sub-agents' files of a session.
+    ``beside`` maps names of side files, such as those of sub-agents, to their paths.
     """
 
     data: bytes = b""
@@ -208,16 +211,16 @@ class Context(Struct):
 
 
 class Transcript(Struct):
-    """One stored session, understood: its records, what a resume would send, what is wrong.
+    """One parsed session: its records, what a resume would send, and what is wrong.
 
-    ``findings`` are those of the store and the graph; those of the history are found by the core.
+    ``findings`` are those of the store and the graph; the core finds those of the history.
     ``evidence`` holds, by call id, results that survived outside the history, as parts of the
     dialect. ``left`` counts turns that a resume leaves behind, ``left_size`` their bytes, and
-    ``notes`` says what was left behind on purpose. ``size`` is that of the session in a database
-    of many. ``messages`` counts those of a file of several requests, of which none goes on another.
-    ``waiting`` says that a person is asked, so that nothing is changed unless it is
-    ``forced``; ``sealed`` that too little of the store can be read to change anything. ``state``
-    is the format's own.
+    ``notes`` says what was left behind on purpose. ``size`` is the size of a session in a database
+    of many. ``messages`` counts the messages of a file of several independent requests. ``waiting``
+    says that the session waits for a person, so that nothing is changed unless it is ``forced``.
+    ``sealed`` says that too little of the store can be read to change anything. ``state`` belongs
+    to the format.
     """
 
     context: Context
@@ -252,23 +255,24 @@ class Quick(Struct):
 
 
 class HealthProof(Protocol):
-    """A proof that a file is healthy, carried on as lines are appended to it."""
+    """A proof that a file is healthy, continued as lines are appended to it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether something is under way at the end, such as a call that has no result yet."""
+        """Whether something is in progress at the end, such as a call without a result."""
 
     def advance(self, lines: bytes) -> bool:
-        """Look at more whole lines; false if anything in them is not known here."""
+        """Look at more whole lines; return False if they hold anything unknown."""
 
     def verdict(self) -> Quick | None:
-        """Return what the file is if all of it is proven healthy and nothing is under way."""
+        """Return what the file holds if all of it is proven healthy and nothing is in progress."""
 
 
 class Glimpse(Struct):
-    """What the two ends of a session's file show a person who looks for it.
+    """What the two ends of a session's file show to a person who looks for it.
 
-    ``prompt`` are the first words of the person, ``is_aside`` says that it is a sub-agent's.
+    ``prompt`` is the beginning of what the person said, and ``is_aside`` marks the session of a
+    sub-agent.
     """
 
     title: str = ""
@@ -281,9 +285,9 @@ class Glimpse(Struct):
 
 
 class Dropped(Struct):
-    """Messages that are stored but not sent by a resume: where they begin, and why.
+    """Messages that are stored but that a resume does not send: where they begin, and why.
 
-    ``is_chosen`` says that a person left them behind, so that no repair brings them back.
+    ``is_chosen`` says that a person left them behind, so that no repair restores them.
     """
 
     place: str
@@ -295,12 +299,12 @@ class Dropped(Struct):
 
 
 class Sorting(Struct, frozen=True):
-    """What messages of a history are, by their numbers, where they are nobody's words.
+    """Which messages of a history, by number, a compaction must not treat as anyone's words.
 
-    ``setup`` goes out whatever is cut, ``aside`` stays with what is before it, and ``summary`` is
-    that of an earlier compaction, with ``previous`` for its text. ``usage`` is about requests:
-    how many of the messages they had, and the tokens that the provider counted. ``shortens`` says
-    whether the store can hold results that are shortened.
+    Messages in ``setup`` are always sent, whatever is cut. Messages in ``aside`` stay with the
+    message before them. ``summary`` is that of an earlier compaction, and ``previous`` its text.
+    ``usage`` says of requests how many of the messages they had, and how many tokens the provider
+    counted. ``shortens`` says whether the store can hold shortened results.
     """
 
     setup: frozenset[int] = frozenset()
@@ -312,12 +316,12 @@ class Sorting(Struct, frozen=True):
 
 
 class Shortened(Struct, frozen=True):
-    """What a compaction leaves of a history: messages in front, the summary, what is kept.
+    """What a compaction leaves of a history: messages in front, the summary, kept messages.
 
-    ``setup`` has the numbers of the messages in front, and ``kept`` the rest with their numbers,
-    the same objects where all of a message is kept. ``summary`` is labelled as data, or None if
-    there is none, and ``turns`` counts the turns that it is for. ``messages`` has all of these in
-    order, with the summary as a message of the user.
+    ``setup`` has the numbers of the messages in front. ``kept`` has the other messages with their
+    numbers, as the same objects if they are kept whole. ``summary`` is labelled as data, None if
+    there is none, and ``turns`` counts the turns that it stands for. ``messages`` has all of these
+    in order, with the summary as a user message.
     """
 
     setup: list[int]
@@ -331,18 +335,18 @@ class Shortened(Struct, frozen=True):
 
 
 class Format(ABC):
-    """One program's way to keep sessions.
+    """How one program keeps sessions.
 
-    ``places`` are globs under the home directory, ``variable`` names the environment variable
-    that moves the first folder of them, and ``kinds`` says what the store is: lines of JSON, one
-    JSON document (a file whose only record is the whole of it), or an SQLite database.
-    ``tolerated`` are rules whose breach neither the program nor its provider minds; ``refused``
-    are rules on bytes that others only warn of, but for which this program refuses the session;
-    ``survived`` is the rule under which a result is brought back from where it survived;
-    ``lists`` are the lists of a document that is cut off which are read as far as they go.
-    ``programs`` are names of its processes, where these are recognized only by the folder that they
-    work in. ``resume`` are the words that resume a session, in which ``{id}`` and ``{path}`` stand
-    for what it is named by; ``is_local`` says that they work only in the session's own folder.
+    ``places`` are globs under the home directory, and ``variable`` is the environment variable that
+    moves their first folder. ``kinds`` says what the store is: lines of JSON, one JSON document (a
+    file with a single record), or an SQLite database. Neither the program nor its provider minds if
+    ``tolerated`` rules are broken. If a ``refused`` rule on bytes is broken, this program refuses
+    the session, while others only warn. ``survived`` is the rule under which a result is brought
+    back from where it survived. ``lists`` are the lists that are read as far as they go when a
+    document is cut off. ``programs`` are names of the program's processes, if these are recognized
+    only by the folder that they work in. ``resume`` is the command that resumes a session, in which
+    ``{id}`` and ``{path}`` stand for its id or path; with ``is_local`` it works only in the
+    session's own folder.
     """
 
     name: str
@@ -363,45 +367,50 @@ class Format(ABC):
         """Name the format."""
         return f"<{type(self).__name__} {self.name}>"
 
+    def resumed_as(self, path: str, session: str | None) -> str | None:
+        """Return the id under which the program resumes the session in a file."""
+        return session
+
     @abstractmethod
     def claims(self, name: str, head: Any) -> bool:
-        """Whether a store is surely of this format, by its first records or its tables.
+        """Whether a store certainly has this format, judged by its first records or its tables.
 
-        A repair of another program's file would take it apart, so what only looks alike is left.
+        A repair would take another program's file apart, so a store that only looks similar is not
+        claimed.
         """
 
     def doubt(self, head: Any) -> str:
-        """Return what speaks against records that look like this format's; empty if nothing."""
+        """Return why records that look like this format's may not be; empty if nothing says so."""
         return ""
 
     @abstractmethod
     def is_record(self, value: dict[str, Any]) -> bool:
-        """Whether an object is a record, and not another one, such as one in a torn record."""
+        """Whether an object is a record, not some other object, such as one in a torn record."""
 
     def beside(self, path: str) -> Mapping[str, str]:
-        """Return the paths of the files that belong to a session's, by their names."""
+        """Return the paths of the files that belong to a session's file, by their names."""
         return {}
 
     @abstractmethod
     def parse(self, records: Sequence[Record], context: Context) -> Transcript:
-        """Understand the records of one session."""
+        """Parse the records of one session."""
 
     def slim(self, data: bytes) -> DecodeLine | None:
-        """Return a way to decode the lines of a large file without what no resume reads."""
+        """Return a way to decode the lines of a large file without what no resume reads, if any."""
         return None
 
     def quick(self, path: str) -> Quick | None:
-        """Prove in one quick pass over a file that nothing is wrong; None: it needs a look."""
+        """Prove in one quick pass over a file that nothing is wrong; None if it needs a look."""
         return None
 
     def proof(self) -> HealthProof | None:
-        """Return an empty proof that can be carried on, where the quick pass is such a one."""
+        """Return an empty proof that can be continued, if the quick pass is of that kind."""
         return None
 
     def glimpse(
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
-        """Return what the first and the last records of a file show of its session."""
+        """Return what the first and the last records of a file show about its session."""
         return Glimpse()
 
     def asides(self, transcript: Transcript) -> list[Aside]:
@@ -422,35 +431,35 @@ class Format(ABC):
         ]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Repair one kind of fault in the tree; the same records if there is none."""
+        """Repair one kind of fault in the tree; return the same records if there is none."""
         return list(transcript.records)
 
     @abstractmethod
     def write_back(
         self, transcript: Transcript, repaired: Sequence[SourcedMessage], ledger: Ledger
     ) -> list[Record]:
-        """Put a repaired history into the records: change, add, move and take out what differs."""
+        """Write a repaired history into the records: change, add, move and remove what differs."""
 
     def forced(self, transcript: Transcript) -> Transcript:
-        """Return a transcript in which a person is asked as if nobody were."""
+        """Return a transcript that waits for a person as one that does not."""
         return structs.replace(transcript, waiting=False, forced=True)
 
     def write_request(
         self, transcript: Transcript, records: list[Record], body: dict[str, Any]
     ) -> list[Record]:
-        """Put what changed around the messages of a stored request into its record."""
+        """Write what changed around the messages of a stored request into its record."""
         return records
 
     def fork(self, transcript: Transcript, line: str) -> bytes:
-        """Return a branch that a resume leaves behind as a session of its own."""
+        """Return a branch that a resume leaves behind, as a session of its own."""
         raise UsageError(f"a session of {self.title} has no branches")
 
     def is_part_of(self, own: str | None, session: str) -> bool:
-        """Whether a session is the one that is named, or belongs to it."""
+        """Whether a session is the named one, or belongs to it."""
         return own == session
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be known."""
+        """Return the processes that have a session's file open, as far as that is known."""
         try:
             place = os.path.realpath(project or path)
         except ValueError:  # no folder has such a name: a NUL in it, or half a character
@@ -458,35 +467,35 @@ class Format(ABC):
         return working_in_folder(self.programs, path, lambda folder: folder == place)
 
     def belongs(self, path: str, folder: str) -> bool:
-        """Whether a file is a session of a working directory, which its program would resume."""
+        """Whether a file is a session of a working directory, to be resumed there."""
         return False
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Return what of a history is nobody's words, for a compaction."""
+        """Return which messages of a history a compaction must not treat as anyone's words."""
         raise UsageError(
             f"a session of {self.title} cannot be compacted; those of Claude Code and Codex, "
             "message lists, and Lockstitch stores can"
         )
 
     def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
-        """Return the records with a compaction, written as the program writes its own."""
+        """Return the records after a compaction, written as the program writes its own."""
         raise NotImplementedError
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
-        """Return a finding on the history under the rule that says most about this store."""
+        """Return a finding on the history under the most specific rule for this store."""
         return found
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        """Return how bad a finding on the history is for a resume with this program."""
+        """Return the severity of a finding on the history for a resume with this program."""
         return found.severity
 
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
-        """Return how bad a finding on the records is for a resume with this program."""
+        """Return the severity of a finding on the records for a resume with this program."""
         return ERROR if found.code in self.refused else found.severity
 
 
 def new_finding(code: str, place: str, message: str, severity: str = "", **flags: bool) -> Finding:
-    """Make a finding of a rule on stores."""
+    """Return a finding of a rule on stores."""
     rule = RULES[code]
     is_left = rule.fixable and not flags.get("fixable", True)
     return Finding(
@@ -503,11 +512,11 @@ def new_finding(code: str, place: str, message: str, severity: str = "", **flags
 
 
 def new_warning(code: str, place: str, message: str) -> Finding:
-    """Make a finding on something that the program repairs by itself."""
+    """Return a warning about something that the program repairs by itself."""
     return new_finding(code, place, message, WARNING)
 
 
-# In the order in which they are tried: the most particular first, plain lists last.
+# In the order in which they are tried: the most specific first, plain lists last.
 _CLASSES = {
     "claude-code": ("claude_code", "ClaudeCode"),
     "codex": ("codex", "Codex"),
@@ -523,29 +532,29 @@ _CLASSES = {
     "requests": ("plain", "Requests"),
 }
 NAMES = tuple(_CLASSES)
-# Kept in databases alone, so that no file of another kind has to wait for them.
+# These formats are only in databases, so other files need not be tested for them.
 _IN_DATABASES = ("openclaw", "openai-agents", "langgraph")
-# What moves the folder of a program; all other places begin with a hidden folder.
+# Variables that move the folder of a program; all other places begin with a hidden folder.
 VARIABLES = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCLAW_STATE_DIR", "XDG_DATA_HOME")
-_made: dict[str, Format] = {}
+_loaded: dict[str, Format] = {}
 # Formats that were registered in this process; they are tried before all others.
 _registered: list[str] = []
 
 
 def register(form: Format) -> None:
-    """Add a format from elsewhere, known by its name and by its records, in this process."""
-    _made[form.name] = form
+    """Add a format from elsewhere in this process; it is found by its name and its records."""
+    _loaded[form.name] = form
     _registered.append(form.name)
 
 
 def format_named(name: str) -> Format:
-    """Return a format by its name; its module is loaded when it is first asked for."""
-    if name not in _CLASSES and name not in _made:
-        raise UsageError(f"no format {name!r}; known are {', '.join(NAMES)}")
-    if name not in _made:
+    """Return a format by its name; its module is imported on first use."""
+    if name not in _CLASSES and name not in _loaded:
+        raise UsageError(f"there is no format {name!r}; known formats are {', '.join(NAMES)}")
+    if name not in _loaded:
         module, kind = _CLASSES[name]
-        _made[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
-    return _made[name]
+        _loaded[name] = getattr(import_module(f"lockstitch.formats.{module}"), kind)()
+    return _loaded[name]
 
 
 def read_thread(
@@ -558,11 +567,12 @@ def read_thread(
 
 
 def recognize(kind: str, name: str, head: Sequence[Any]) -> tuple[Format | None, str]:
-    """Return the format that a store's first values are surely of.
+    """Return the format that a store's first values surely have.
 
-    If there is none, return None and what the values look like; empty if they look like nothing.
+    If there is none, return None and what the values look like; empty if they look like nothing
+    known.
     """
-    # only a message list is a list, and the others need not be loaded to see that
+    # only a message list is a list, so the other formats need not be imported
     is_list = kind == DOCUMENT and all(type(value) is list for value in head)
     tried: list[Format] = []
     for known in ("list",) if is_list else (*_registered, *NAMES):
@@ -576,9 +586,9 @@ def recognize(kind: str, name: str, head: Sequence[Any]) -> tuple[Format | None,
 
 
 def first_records(head: bytes, whole: Callable[[], bytes]) -> tuple[str, list[Any]]:
-    """Read the first values of a file, and find out if it is lines of JSON or one document.
+    """Return the kind of a file, lines of JSON or one document, and its first values.
 
-    ``whole`` gives all of the file, which is asked for only if its head does not show that.
+    ``whole`` returns the whole file; it is called only if the head does not show the kind.
     """
     if not head.strip(b" \t\r\n"):
         raise UnknownFormat("it is empty")
@@ -598,11 +608,11 @@ def first_records(head: bytes, whole: Callable[[], bytes]) -> tuple[str, list[An
     try:
         return DOCUMENT, [read_json(text)[0]]
     except ValueError:
-        # a first line that is longer than the head, as a prompt with a picture is
+        # a first line can be longer than the head, such as a prompt with a picture
         values = values or first_values(data)
     if any(type(value) is dict for value in values):
         return LINES, values
-    # a document of a program that breaks off, of which the beginning is whole
+    # a program's document that breaks off, but whose beginning is whole
     is_object = text.lstrip().startswith(b"{") and b'"messages"' in text
     for form in map(format_named, NAMES if is_object else ()):
         found = close_document(text, form.lists) if form.lists else None
@@ -612,7 +622,7 @@ def first_records(head: bytes, whole: Callable[[], bytes]) -> tuple[str, list[An
 
 
 def is_recognized(form: Format, name: str, data: bytes) -> bool:
-    """Whether the bytes of a file are recognized as a session of a format by what they hold."""
+    """Whether a file is recognized as a session of a format by its content."""
     try:
         kind, values = first_records(data[:HEAD], lambda: data)
     except Unreadable:
@@ -635,7 +645,7 @@ def owner_of(path: str, environ: Mapping[str, str]) -> Format | None:
 
 
 def _is_at(path: PurePath, variable: str, place: str, moved: Mapping[str, str]) -> bool:
-    """Whether a file is in a place of some program, or where its folder was moved to."""
+    """Whether a file is in a program's place, or where that was moved to."""
     folder = moved.get(variable)
     if path.match(place) or folder is None or not path.is_relative_to(folder):
         return path.match(place)
@@ -644,8 +654,8 @@ def _is_at(path: PurePath, variable: str, place: str, moved: Mapping[str, str]) 
 
 
 def below(variable: str, place: str) -> str:
-    """Return the rest of a place below the folder that a variable of the environment moves."""
-    # the variables of the desktop move two folders, .local/share, those of programs their own
+    """Return the rest of a place below the folder that an environment variable moves."""
+    # desktop variables move two folders (.local/share), those of programs one
     return place.split("/", 2)[2] if variable.startswith("XDG") else place.partition("/")[2]
 
 
@@ -656,7 +666,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def words_block(text: str) -> Fields:
-    """Return a block of text."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
@@ -670,7 +680,7 @@ def words(block: Fields) -> str:
 
 
 def medium(mime: str, data: str = "", url: str = "") -> Fields | None:
-    """Return a picture or a document as its bytes or its address; None for any other file."""
+    """Return a picture or a document as a block, by its bytes or address; None for other files."""
     kind = "image" if mime in _IMAGES else "document" if mime == "application/pdf" else None
     if kind and data:
         return {"type": kind, "source": {"type": "base64", "media_type": mime, "data": data}}

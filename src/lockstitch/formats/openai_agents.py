@@ -1,7 +1,7 @@
 """OpenAI Agents SDK: the tables of ``SQLiteSession``, in a file that the program names.
 
-A row is one item of the Responses API, and the order is that of the keys. Sessions with branches
-(``AdvancedSQLiteSession``) keep the keys of these rows in other tables and are not read.
+A row is one item of the Responses API, and the rows are in the order of their keys. Sessions with
+branches (``AdvancedSQLiteSession``) keep the keys of these rows in other tables and are not read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ITEM = "message_data"
 
 
 class OpenAIAgents(RowFormat):
-    """One item a row."""
+    """One item per row."""
 
     name = "openai-agents"
     title = "OpenAI Agents SDK"
@@ -65,7 +65,7 @@ class OpenAIAgents(RowFormat):
                 text = "the row holds no item, but is sent as one"
                 findings.append(new_finding("LS610", row.place, text, ERROR))
             else:
-                text = "the row cannot be decoded, so that it is passed over in silence"
+                text = "the row cannot be decoded, so it is silently skipped"
                 findings.append(new_finding("LS610", row.place, text, WARNING))
         return Transcript(
             context,
@@ -78,7 +78,7 @@ class OpenAIAgents(RowFormat):
         )
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Take out what no resume reads: the SDK passes over it, and a request cannot hold it."""
+        """Remove rows without an item: the SDK skips them, and a request cannot hold them."""
         for row in transcript.records:
             if isinstance(row, Row) and _is_lost(row):
                 ledger.note(RULES["LS610"], "removed", row.place, "the row holds no item")

@@ -1,11 +1,11 @@
-"""Message lists as people and scripts keep them: one JSON document, or one message a line.
+"""Message lists as people and scripts keep them: one JSON document, or one message per line.
 
-A document is a bare list, a request body, or an object that keeps its list under a known key, such
-as the ``history`` of a SWE-agent trajectory. The dialect is recognized by the messages themselves.
+A document is a bare list, a request body, or an object with its list under a known key, such as the
+``history`` of a SWE-agent trajectory. The dialect is recognized by the messages themselves.
 
-Or every line is a request, as in logs of a gateway and examples for fine-tuning: each is checked
-and repaired on its own, and the others keep their bytes. All are of one dialect, which some of them
-show; those that show none are read as the others.
+In another kind of file every line is a request, as in gateway logs and examples for fine-tuning.
+Each request is checked and repaired on its own, and the others keep their bytes. All are of one
+dialect, which some of them show; the others are read in the same dialect.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from lockstitch.repair.plan import plan_stored
 
 _BODY = ("messages", "input", "contents")
 _KEYS = (*_BODY, "history", "conversation", "items")
-# What a message has, in one dialect or another, besides its type.
+# Fields that messages have, in one dialect or another, besides their type.
 _SIGNS = frozenset({"content", "data", "kwargs", "call_id", "summary", "encrypted_content"})
-# What a request has besides its messages; without any of it, a document is only a list.
+# Fields that a request has besides its messages; a document without any of them is only a list.
 _REQUEST = frozenset(
     {
         *("model", "modelId", "tools", "toolConfig", "system", "systemInstruction", "instructions"),
@@ -52,13 +52,13 @@ _REQUEST = frozenset(
         *("generationConfig", "inferenceConfig", "anthropic_version", "temperature"),
     }
 )
-_NO_MESSAGE = "nothing in it can be told to be a message, so a repair changes nothing"
-# For a list that says nothing of its dialect, where that is asked for or left by a repair.
+_NO_MESSAGE = "nothing in it can be recognised as a message, so a repair changes nothing"
+# The dialect of a list that shows none, if one is asked for or a repair leaves such a list.
 _USUAL = OPENAI_CHAT
 
 
 class PlainList(Format):
-    """The very messages of a dialect, nothing around them or a request body."""
+    """The messages of a dialect as they are, bare or in a request body."""
 
     name = "list"
     title = "a message list"
@@ -74,7 +74,7 @@ class PlainList(Format):
         return "" if found is None else doubt_of(found)
 
     def _found(self, head: Sequence[Any]) -> Any:
-        """Return the list, the document or the lines that may be messages; None if they are not."""
+        """Return the list, document or lines that may be messages; None if nothing may be."""
         if len(head) == 1 and _list_path(head[0]) is not None:
             return head[0]
         values = [value for value in head if type(value) is dict and value]
@@ -90,17 +90,17 @@ class PlainList(Format):
         return self.read_as(None, records, context)
 
     def read_as(self, named: str | None, records: Sequence[Record], context: Context) -> Transcript:
-        """Parse messages of a dialect; None: the one that they are recognized as."""
-        stored, homes, around = _opened(records)
+        """Parse messages of the named dialect, or of the recognized one if that is None."""
+        stored, homes, around = _open_records(records)
         dialect = named or _dialect(around if type(around) is dict else stored) or _USUAL
         model = around.get("model") if type(around) is dict else None
         history = History(dialect, model=model if type(model) is str else None)
         key = profile_named(dialect).list_key
         is_body = type(around) is dict and type(around.get(key)) is list
         if is_body and not _REQUEST.isdisjoint(around):
-            # rules on whole requests look at it
+            # this is for rules on whole requests
             history.body = around
-        messages = [*map(_spoken, stored)]
+        messages = [*map(_as_sent, stored)]
         for message, home in zip(messages, homes, strict=True):
             enter_message(history, message, home)
         views = new_dialect(dialect).read(messages)
@@ -111,12 +111,12 @@ class PlainList(Format):
         transcript = Transcript(context, records, history, turns=turns, state=(homes, stored))
         values = [value for value in stored if type(value) is dict]
         if values and not any(self.is_record(value) or "parts" in value for value in values):
-            # a person said that it is a list of messages, and nothing in it says so
+            # a person said that this is a list of messages, but nothing in it confirms that
             transcript.sealed, transcript.notes = True, [_NO_MESSAGE]
         return transcript
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Return the summary of an earlier compaction, known by its label."""
+        """Return the summary of an earlier compaction, recognized by its label."""
         from lockstitch.journal.projection import SUMMARY  # noqa: PLC0415 - few commands need it
 
         history = transcript.history
@@ -128,7 +128,7 @@ class PlainList(Format):
         return Sorting(summary=NEW, shortens=True)
 
     def compacted(self, transcript: Transcript, left: Shortened) -> list[Record]:
-        """Return the shorter list, in which what is kept keeps its bytes."""
+        """Return the shorter list, in which kept messages keep their bytes."""
         history = transcript.history
         summary = [] if left.summary is None else [None]
         numbers = [*left.setup, *summary, *(number for number, _ in left.kept)]
@@ -162,7 +162,7 @@ class PlainList(Format):
 
         def written(sourced: SourcedMessage) -> SourcedMessage:
             message = raw.get(id(sourced.message), sourced.message)
-            message = _listed(message) if listed else message
+            message = _as_stored(message) if listed else message
             return SourcedMessage(message, sourced.origin, sourced.parts)
 
         def make(message: Any, near: Record) -> Record:
@@ -173,9 +173,10 @@ class PlainList(Format):
 
 
 def doubt_of(value: Any) -> str:
-    """Return what speaks against a list, a body or another document of messages; empty if nothing.
+    """Return why a list, body or other document may not be of a dialect; empty if nothing says so.
 
-    A doubt is for a person who can name the dialect; what names none is not doubted, only unknown.
+    A doubt is for a person who can name the dialect. A document that shows no dialect is not
+    doubted, only unknown.
     """
     if _is_trajectory(value):
         return ""
@@ -185,32 +186,32 @@ def doubt_of(value: Any) -> str:
     messages = value_at(value, path)
     marks = marks_of(value if not path or path[0] in _BODY else messages)
     if len(marks) != 1:
-        return f"has marks of {' and '.join(sorted(marks))}" if marks else ""
+        return f"has signs of {' and '.join(sorted(marks))}" if marks else ""
     [dialect] = marks
     why = find_doubt(messages[:ENOUGH], dialect)
     return why and f"looks like messages of {dialect}, but {why}"
 
 
 def _is_trajectory(value: Any) -> bool:
-    """Whether a document is a trajectory of SWE-agent, whose messages have fields of its own."""
+    """Whether a document is a trajectory of SWE-agent, whose messages have extra fields."""
     is_one = type(value) is dict and _list_path(value) == ("history",)
     return is_one and type(value.get("trajectory")) is list
 
 
 def _names_calls(message: Any) -> bool:
-    """Whether a result is one of SWE-agent's, which lists the one call that it answers."""
+    """Whether a message is a result of SWE-agent's, which lists the one call it answers."""
     ids = message.get("tool_call_ids") if type(message) is dict else None
     return type(ids) is list and len(ids) == 1
 
 
-def _spoken(message: Any) -> Any:
-    """Return a message as it is sent: the same object, but for results as SWE-agent writes them."""
+def _as_sent(message: Any) -> Any:
+    """Return a message as it is sent: the same object, except for SWE-agent's results."""
     if not _names_calls(message) or "tool_call_id" in message:
         return message
     return {**message, "tool_call_id": message["tool_call_ids"][0]}
 
 
-def _listed(message: Any) -> Any:
+def _as_stored(message: Any) -> Any:
     """Return a message as SWE-agent writes it."""
     if type(message) is not dict or "tool_call_id" not in message:
         return message
@@ -240,8 +241,8 @@ def _dialect(value: Any) -> str | None:
         return None
 
 
-def _opened(records: Sequence[Record]) -> tuple[list[Any], list[MessageHome], Any]:
-    """Return the messages of a file, where each stands, and the document around them."""
+def _open_records(records: Sequence[Record]) -> tuple[list[Any], list[MessageHome], Any]:
+    """Return the messages of a file, the place of each, and the document around them."""
     whole = [n for n, record in enumerate(records) if record.value is not None]
     value: Any = records[whole[0]].value if len(whole) == 1 else None
     path = _list_path(value)
@@ -261,7 +262,7 @@ _PLAIN = PlainList()
 
 
 class Requests(Format):
-    """One request a line, in whatever order; nothing of one is part of another."""
+    """One request per line, in any order; none is part of another."""
 
     name = "requests"
     title = "requests on lines of their own"
@@ -278,7 +279,7 @@ class Requests(Format):
         values = [value for value in head if type(value) is dict and self.is_record(value)]
         found = sorted({*_dialects(values)})
         if len(found) > 1:
-            return f"looks like requests, but of {' and '.join(found)}"
+            return f"looks like requests, but in the form of {' and '.join(found)}"
         return next((why for value in values if found and (why := doubt_of(value))), "")
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -320,13 +321,13 @@ class Requests(Format):
 
 
 def dialect_in(values: Sequence[Any]) -> str:
-    """Return the dialect of requests that were read; raises AmbiguousDialect if it is not clear."""
+    """Return the dialect of requests that were read; raise AmbiguousDialect if it is unclear."""
     found = next(_dialects(values), None)
     return found or dialect_of(values[0])
 
 
 def _dialects(values: Sequence[Any]) -> Iterator[str]:
-    """Return the dialect of every request of which it is clear."""
+    """Yield the dialect of every request whose dialect is clear."""
     for value in values:
         try:
             yield dialect_of(value)

@@ -1,11 +1,11 @@
 """Records: what a store holds of a session, each with its place and, in a file, its bytes.
 
-A file of JSON lines is taken apart into records and put together again, and nothing is ever
-dropped: good records, torn pieces, runs of NUL bytes, blank lines and a byte order mark tile the
-file exactly, and each carries the codes of the storage rules it breaks. What can be read of a
-damaged line is read: records welded together, a good record behind a torn one, a record with NUL
-bytes or broken characters inside, a record spread over several lines. Of a document that breaks
-off, all is read that is whole.
+A file of JSON lines is split into records and put together again without dropping anything. Good
+records, torn pieces, runs of NUL bytes, blank lines and a byte order mark cover the file exactly,
+and each carries the codes of the storage rules that it breaks. As much as possible is read from a
+damaged line: records that ran together, a good record after a torn one, a record with NUL bytes or
+broken characters inside, a record spread over several lines. Of a document that breaks off, all
+whole elements are read.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ _KINDS_OF_RECORDS = frozenset({JSON, DOCUMENT})
 # A path of keys, in which None stands for any element of a list.
 Pattern = tuple[str | None, ...]
 
-# The key of a hash in a value of which only the links were read.
+# The key of a hash, in a value of which only the links were read.
 SLIM = "#"
 
 
 class Record(Struct, eq=False):
-    """One record of a store, or a piece of a file that is none.
+    """One record of a store, or a piece of a file that is not a record.
 
-    In a file, the pieces tile it: ``start`` and ``end`` are its bytes, ``ending`` is what ends the
-    line behind it. ``fresh`` holds new bytes (of a changed or repaired record), and a record that
-    never was in the file has ``start`` -1. ``place`` names it in findings: a line number, or a
-    table and a key. ``codes`` are the storage rules that it breaks, ``amended`` the paths at which
-    it was given other values. A file that is one JSON document is one record of that kind.
+    The pieces cover a file: ``start`` and ``end`` delimit the piece's bytes, and ``ending`` is the
+    line end after it. ``fresh`` holds the new bytes of a changed or repaired record. A record that
+    was never in the file has ``start`` -1. ``place`` names it in findings, by a line number or by
+    table and key. ``codes`` are the storage rules that it breaks, and ``amended`` the paths at
+    which it was given other values. A file that is one JSON document is one record of kind
+    ``document``.
     """
 
     place: str
@@ -61,17 +62,17 @@ class Record(Struct, eq=False):
 
     @property
     def is_record(self) -> bool:
-        """Return whether this is an object, as every record of every program is."""
+        """Whether this is an object, as every record of every program is."""
         return type(self.value) is dict and self.kind in _KINDS_OF_RECORDS
 
     @property
     def is_new(self) -> bool:
-        """Return whether the store does not hold it yet."""
+        """Whether the store does not hold it yet."""
         return self.start < 0
 
     @property
     def size(self) -> int:
-        """How many bytes it takes in the store."""
+        """The number of bytes that it takes in the store."""
         return self.end - self.start
 
 
@@ -81,7 +82,7 @@ def record_bytes(data: bytes, record: Record) -> bytes:
 
 
 def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value: Any) -> Record:
-    """Return a record with another value at a path; what is not on the path keeps its bytes."""
+    """Return a record with another value at a path; everything off the path keeps its bytes."""
     changed = with_value(record.value, path, value)
     old = data[record.start : record.end] if record.fresh is None else record.fresh
     text = old.decode("utf-8", "surrogatepass") if data else ""
@@ -91,7 +92,7 @@ def amend_record(data: bytes, record: Record, path: tuple[str | int, ...], value
 
 
 def with_value(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
-    """Return a value with another one at a path; nothing of the old one is changed."""
+    """Return a copy of a value with another one at a path."""
     if not path:
         return new
     step, rest = path[0], path[1:]
@@ -101,7 +102,7 @@ def with_value(value: Any, path: tuple[str | int, ...], new: Any) -> Any:
 
 
 def can_be_key(value: Any) -> bool:
-    """Whether a value can be looked up: no list, no object, and nothing that is kept unread."""
+    """Whether a value can be looked up: not a list, an object, or a value kept unread."""
     return type(value) not in (list, dict, Raw)
 
 
@@ -121,21 +122,21 @@ def as_list(value: Any) -> list[Any]:
 
 
 def new_record(place: str, value: Any) -> Record:
-    """Make a record that the store does not hold yet."""
+    """Return a record that the store does not hold yet."""
     return Record(place=place, value=value, fresh=encode_record(value))
 
 
 def encode_record(value: Any) -> bytes:
-    """Write a record as the programs do: compact JSON, text unescaped where it can be."""
+    """Return a record as programs write it: compact JSON, with text unescape where possible."""
     try:
         return msgspec.json.encode(value)
     except (UnicodeEncodeError, ValueError, TypeError):
-        # what msgspec cannot write: lone surrogates
+        # msgspec cannot write lone surrogates
         return dump(value, separators=(",", ":")).encode()
 
 
 BOM_BYTES = b"\xef\xbb\xbf"
-# Whether a file is of a program shows in so many of its first lines.
+# A program's file is recognized by this many of its first lines.
 _HEAD_LINES = 40
 _NULS = re.compile(rb"\0+")
 _START = re.compile(r'\{[ \t]*"')
@@ -144,19 +145,19 @@ _SPACES = b" \t\r\n\x0b\x0c"
 _BLANKS = re.compile(rb"(?:[ \t\r\x0b\x0c]*\n)+")
 # A hostile line must not cost more than this many attempts to find a record in it.
 _ATTEMPTS = 2000
-# Of one stretch that is nested deeply, this many: each may read all of it.
+# For one deeply nested stretch, only this many attempts: each may read all of it.
 _DEEP_ATTEMPTS = 8
-# A record that was written over several lines may take this many, and this many bytes.
+# A record spread over several lines may take this many lines, and this many bytes.
 _MOST_LINES = 5000
 _MOST_BYTES = 4 << 20
-# So much is read of what may be one at first, and no token but a text is longer than this.
+# At first, this much is read of a possible record. No token but a text is longer than ``_TOKEN``.
 _FIRST_LOOK = 256
 _TOKEN = 400
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _CONTROLS = re.compile(rb"[\0-\x1f]")
 
 IsRecord = Callable[[dict[str, Any]], bool]
-# A value, and the codes of what is to be said of its text.
+# A value, and the codes of findings about its text.
 JsonReading = tuple[Any, tuple[str, ...]]
 DecodeLine = Callable[[bytes, int], JsonReading]
 
@@ -164,9 +165,9 @@ DecodeLine = Callable[[bytes, int], JsonReading]
 def read_lines(
     data: bytes, is_record: IsRecord, decode_at: DecodeLine | None = None
 ) -> list[Record]:
-    """Take a file apart; ``is_record`` knows a format's records from objects inside of them.
+    """Split a file into records; ``is_record`` tells a format's records from objects inside them.
 
-    ``decode_at`` decodes a line that starts at some byte, in place of decoding all of it.
+    ``decode_at`` decodes the line that starts at some byte, instead of decoding all of it.
     """
     records: list[Record] = []
     joining: _Joining | None = None
@@ -179,7 +180,7 @@ def read_lines(
         number += 1
         blank = _BLANKS.match(data, start) if data[start] in _SPACES else None
         if blank is not None:
-            # however many there are in a row, they are one piece
+            # any number of blank lines in a row is one piece
             records.append(Record(str(number), None, BLANK, start, blank.end() - 1))
             number += data.count(b"\n", start, blank.end()) - 1
             start = blank.end()
@@ -192,15 +193,15 @@ def read_lines(
             codes = codes if type(value) is dict else ("LS606",)
             found = [Record(str(number), value, JSON, start, stop, codes=codes)]
         except ValueError:
-            # something is wrong with its bytes, or it is blank
+            # the line's bytes are damaged, or it is blank
             joining = joining or _Joining(data, is_record)
-            joined = joining.joined(start, number) if text.strip() else None
+            joined = joining.read_joined(start, number) if text.strip() else None
             if joined is not None:
                 found = [joined]
                 number += data[start : joined.end].count(b"\n")
                 stop = joined.end
             elif text.strip():
-                found = [*_salvaged(data, start, stop, str(number), is_record)]
+                found = [*_salvage(data, start, stop, str(number), is_record)]
             else:
                 found = [Record(str(number), None, BLANK, start, stop)]
         found[-1].ending = data[found[-1].end : stop + 1]
@@ -212,7 +213,7 @@ def read_lines(
 
 
 def read_document(data: bytes, lists: Sequence[Pattern]) -> list[Record]:
-    """Take a file apart that is one JSON document, whole or as far as :func:`close_document` goes.
+    """Split a file that is one JSON document, whole or as far as :func:`close_document` goes.
 
     Raises Unreadable if it is neither.
     """
@@ -233,7 +234,7 @@ def read_document(data: bytes, lists: Sequence[Pattern]) -> list[Record]:
 
 
 def first_values(data: bytes) -> list[Any]:
-    """Return the values on the first lines of a file, as far as these are whole."""
+    """Return the values on the first lines of a file, without lines that are not whole."""
     values: list[Any] = []
     for line in data.removeprefix(BOM_BYTES).split(b"\n", _HEAD_LINES)[:_HEAD_LINES]:
         if not line:
@@ -246,7 +247,7 @@ def first_values(data: bytes) -> list[Any]:
 
 
 def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
-    """Put a file together: untouched records keep their bytes, and every record ends its line."""
+    """Put a file together: untouched records keep their bytes, and each its line end."""
     # Slices of a view are not copied: a large file is put together in one pass over its bytes.
     view = memoryview(data)
     out: list[bytes | memoryview] = []
@@ -254,7 +255,7 @@ def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
     for record in records:
         behind = record.end + len(record.ending)
         is_as_read = record.fresh is None and data[record.end : behind] == record.ending
-        # Records that stand one behind the other as they were read are taken in one piece.
+        # Neighbouring records that are as they were read are taken in one piece.
         if not is_as_read or record.start != end:
             out.append(view[start:end])
             start = end = record.start
@@ -268,32 +269,31 @@ def write_lines(data: bytes, records: Iterable[Record]) -> bytes:
 
 
 def read_json(text: bytes) -> JsonReading:
-    """Decode one JSON value; msgspec first, then what only others take.
+    """Decode one JSON value, with msgspec first, then with the slow reader.
 
-    What nobody here takes, although it is valid, is left in the value as ``Raw``, and the code
-    LS613 says so.
+    Valid pieces that nothing here can read are left in the value as ``Raw``, with the code LS613.
     """
     try:
         return msgspec.json.decode(text), ()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _slow_reading(text.decode("utf-8"))
+        return _read_slowly(text.decode("utf-8"))
 
 
-def _slow_reading(text: str, *, strict: bool = True) -> JsonReading:
+def _read_slowly(text: str, *, strict: bool = True) -> JsonReading:
     value = json_text.decode(text, strict=strict)
     return value, ("LS613",) if json_text.has_unread(value) else ()
 
 
 class _Joining:
-    """Reads records that stand on several lines; what it learns of a line it learns once."""
+    """Reads records that span several lines; what it learns of a line is kept."""
 
     def __init__(self, data: bytes, is_record: IsRecord) -> None:
         self.data = data
         self.is_record = is_record
         self.whole: dict[int, bool] = {}
 
-    def joined(self, start: int, number: int) -> Record | None:
-        """Read a record that starts here.
+    def read_joined(self, start: int, number: int) -> Record | None:
+        """Return the record that starts here and spans several lines, None if there is none.
 
         Its text holds raw line breaks (LS609), or line breaks stand between its tokens (LS612).
         """
@@ -305,7 +305,7 @@ class _Joining:
             return None
         line_end = data.find(b"\n", stop)
         rest = data[stop : line_end if line_end >= 0 else len(data)]
-        found = _escaped_reading(data[start:stop])
+        found = _read_with_controls(data[start:stop])
         if rest.strip() or b"\n" not in data[start:stop] or found is None:
             return None
         if not self.is_record(found[0]):
@@ -316,7 +316,7 @@ class _Joining:
         return Record(str(number), found[0], JSON, start, stop, fresh=fresh, codes=codes)
 
     def _end_of_value(self, start: int) -> int | None:
-        """Return where a value ends; as little is read as shows that none does."""
+        """Return where a value ends, reading no more than it takes to see that none does."""
         size = _FIRST_LOOK
         while True:
             end, is_all = self._reach(start, size)
@@ -334,9 +334,9 @@ class _Joining:
             size *= 8
 
     def _reach(self, start: int, size: int) -> tuple[int, bool]:
-        """Return where lines end that may belong to one record, and whether those are all.
+        """Return where the lines end that may belong to one record, and whether these are all.
 
-        They end at the next line that is whole by itself; no more is looked at than asked for.
+        They end before the next line that is whole by itself; no more is looked at than asked for.
         """
         data = self.data
         stop = data.find(b"\n", start)
@@ -349,7 +349,7 @@ class _Joining:
         return len(data) if stop < 0 else stop, True
 
     def _starts_record(self, start: int) -> bool:
-        """Whether the next line is a whole object of its own, so that nothing runs into it."""
+        """Whether a line is a whole object of its own, so that no record runs into it."""
         if start not in self.whole:
             stop = self.data.find(b"\n", start)
             text = self.data[start : stop if stop >= 0 else len(self.data)]
@@ -367,31 +367,31 @@ def _is_json(text: bytes) -> bool:
 
 
 def _on_one_line(text: bytes) -> bytes:
-    """Return a value without line breaks: escaped inside of strings, a space between tokens."""
+    """Return a value without line breaks: escaped inside strings, spaces between tokens."""
 
-    def escaped(string: re.Match[bytes]) -> bytes:
+    def escape(string: re.Match[bytes]) -> bytes:
         return _CONTROLS.sub(lambda found: json.dumps(found[0].decode()).encode()[1:-1], string[0])
 
     out: list[bytes] = []
     at = 0
     for string in _STRING.finditer(text):
-        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escaped(string)]
+        out += [_CONTROLS.sub(b" ", text[at : string.start()]), escape(string)]
         at = string.end()
     return b"".join([*out, _CONTROLS.sub(b" ", text[at:])])
 
 
-def _escaped_reading(text: bytes) -> JsonReading | None:
+def _read_with_controls(text: bytes) -> JsonReading | None:
     try:
-        found = _slow_reading(text.decode("utf-8"), strict=False)
+        found = _read_slowly(text.decode("utf-8"), strict=False)
     except ValueError:
         return None
     return found if type(found[0]) is dict else None
 
 
-def _salvaged(
+def _salvage(
     data: bytes, start: int, stop: int, place: str, is_record: IsRecord
 ) -> Iterator[Record]:
-    """Read what can be read of a damaged line: NUL runs apart, the rest piece by piece."""
+    """Yield what can be read of a damaged line: runs of NUL bytes, and the pieces between."""
     whole = _without_broken_bytes(data, start, stop, place, is_record)
     if whole is not None:
         yield whole
@@ -407,7 +407,7 @@ def _salvaged(
 def _without_broken_bytes(
     data: bytes, start: int, stop: int, place: str, is_record: IsRecord
 ) -> Record | None:
-    """Read a line that is one record once NUL bytes and broken characters are out of it."""
+    """Return a line that is one record once NUL bytes and broken characters are removed."""
     text = data[start:stop]
     codes = ("LS603",) if b"\0" in text else ()
     fresh = text.translate(None, b"\0")  # a hole of a file may be gigabytes of them
@@ -436,7 +436,7 @@ def _is_utf8(text: bytes) -> bool:
 def _pieces(
     data: bytes, start: int, stop: int, place: str, is_record: IsRecord
 ) -> Iterator[Record]:
-    """Read a stretch as records and torn pieces, one behind the other."""
+    """Yield the records and torn pieces in a stretch, one after the other."""
     # Latin-1 keeps every byte at its own index, so that offsets in the text are offsets in bytes.
     text = data[start:stop].decode("latin-1")
     at = 0
@@ -452,29 +452,31 @@ def _pieces(
         elif begin:
             yield Record(place, None, BLANK, *gap, b"")
         if value is not None:
-            last = _found_record(data, start + begin, start + end, place, welded=last is not None)
+            last = _make_found_record(
+                data, start + begin, start + end, place, welded=last is not None
+            )
             yield last
         at = end
 
 
-def _found_record(data: bytes, start: int, end: int, place: str, *, welded: bool) -> Record:
+def _make_found_record(data: bytes, start: int, end: int, place: str, *, welded: bool) -> Record:
     codes = ("LS602",) if welded else ()
     text = data[start:end]
     fresh = None
     if not _is_utf8(text):
         codes = (*codes, "LS605")
         text = fresh = text.decode("utf-8", "replace").encode()
-    value, more = _slow_reading(text.decode("utf-8"), strict=False)
+    value, more = _read_slowly(text.decode("utf-8"), strict=False)
     if not _is_json(text):
         codes, fresh = (*codes, "LS609"), encode_record(value)
     return Record(place, value, JSON, start, end, b"", fresh, (*codes, *more))
 
 
 def _next_record(text: str, at: int, is_record: IsRecord) -> tuple[int, int, Any]:
-    """Find the next whole record: where it starts and ends; the end of the text if there is none.
+    """Return where the next whole record starts and ends; the end of the text if there is none.
 
-    In a torn record a whole object that was inside of it may come before the next record, so an
-    object counts only if the format knows it as a record.
+    In a torn record, a whole object from inside it may come before the next record, so an object
+    counts only if the format knows it as a record.
     """
     reached = deep = 0
     for tries, match in enumerate(_START.finditer(text, at)):
@@ -499,7 +501,7 @@ _CLOSERS = {"{": "}", "[": "]"}
 
 
 class ClosedDocument(Struct, frozen=True):
-    """A document that was cut off: its whole value, its bytes, and where the torn rest starts."""
+    """A document that was cut off: its whole value, its bytes, and the start of the torn rest."""
 
     value: Any
     data: bytes
@@ -507,7 +509,7 @@ class ClosedDocument(Struct, frozen=True):
 
 
 class _OpenBracket(Struct):
-    """A list or an object that has not ended; ``key`` is that of the member being read."""
+    """A list or an object that has not ended; ``key`` belongs to the member being read."""
 
     opener: str
     key: str | None = None
@@ -517,8 +519,8 @@ class _OpenBracket(Struct):
 def close_document(data: bytes, lists: Sequence[Pattern]) -> ClosedDocument | None:
     """Return the document up to the last whole element of one of some lists, None without one.
 
-    Which lists may end early is for the format to say: what stands in an object behind such a
-    list is lost with the rest.
+    The format says which lists may end early: what follows such a list in an object is lost with
+    the rest.
     """
     scan = _DocumentScan(lists)
     # Latin-1 keeps every byte at its own index, and all signs of JSON are ASCII.
@@ -535,7 +537,7 @@ def close_document(data: bytes, lists: Sequence[Pattern]) -> ClosedDocument | No
 
 
 class _DocumentScan:
-    """A walk over the signs of a document; ``end`` is behind the last element that is whole."""
+    """A walk over the tokens of a document; ``end`` is after the last whole element."""
 
     def __init__(self, lists: Sequence[Pattern]) -> None:
         self.lists = lists
@@ -544,14 +546,14 @@ class _DocumentScan:
         self.closers = ""
 
     def takes(self, sign: str, end: int) -> bool:
-        """Take the next sign; False if it cannot stand there."""
+        """Take the next token; return False if it cannot stand there."""
         if sign in _CLOSERS:
             self.stack.append(_OpenBracket(sign))
-            return self._ended(end)
+            return self._mark_end(end)
         if sign in _CLOSERS.values():
             opened = self.stack.pop().opener if self.stack else ""
-            return _CLOSERS.get(opened) == sign and bool(self.stack) and self._ended(end)
-        # a quotation mark alone opens the text in which the document breaks off
+            return _CLOSERS.get(opened) == sign and bool(self.stack) and self._mark_end(end)
+        # a lone quotation mark opens the text in which the document breaks off
         if not self.stack or sign == '"':
             return False
         inner = self.stack[-1]
@@ -560,12 +562,12 @@ class _DocumentScan:
         elif inner.opener == "{" and not inner.named and sign != ":":
             inner.key, inner.named = _name(sign), True
         elif sign.startswith('"'):
-            # a number or a word might have gone on; a text has its end
-            return self._ended(end)
+            # a number or a word might have continued; only a text shows its end
+            return self._mark_end(end)
         return True
 
-    def _ended(self, end: int) -> bool:
-        """Note the end of an element, or the start of a list, where the document may end."""
+    def _mark_end(self, end: int) -> bool:
+        """Record an end of an element, or start of a list, at which the document may be closed."""
         if self.stack[-1].opener == "[":
             path = tuple(None if one.opener == "[" else one.key for one in self.stack[:-1])
             if path in self.lists:
@@ -587,14 +589,14 @@ _RESCUED = "[lockstitch] What was stored here was damaged; this could be read of
 
 
 def substitute_text(raw: str) -> str:
-    """Return the text that stands in for an unreadable value, with what could be read of it."""
-    texts = [unescaped(match[1]) for match in _TEXT.finditer(raw)]
+    """Return a text that replaces an unreadable value, with what could be read of it."""
+    texts = [unescape(match[1]) for match in _TEXT.finditer(raw)]
     found = "\n".join(text for text in texts if text.strip())
     return f"{_RESCUED}\n{found}" if found else _LOST
 
 
-def unescaped(text: str) -> str:
-    """Return what a JSON string says, by its inside; at its end an escape may be cut off."""
+def unescape(text: str) -> str:
+    """Return what the inside of a JSON string says; an escape may be cut off at its end."""
     for cut in range(min(len(text), 6) + 1):
         try:
             found: str = json.loads(f'"{text[: len(text) - cut]}"', strict=False)
@@ -605,7 +607,7 @@ def unescaped(text: str) -> str:
 
 
 def torn_fields(data: bytes, mark: str, field: re.Pattern[str], behind: str = "") -> dict[str, Any]:
-    """Return the fields that can be read of a file's first line if it is torn and has a mark."""
+    """Return the readable fields of a file's first line if that is torn and contains a mark."""
     line = data[: data.find(b"\n")] if b"\n" in data else data
     text = line.decode("utf-8", "replace")
     if not re.search(mark, text):
@@ -614,5 +616,5 @@ def torn_fields(data: bytes, mark: str, field: re.Pattern[str], behind: str = ""
         json.loads(line)
     except (ValueError, RecursionError):
         text = text.partition(behind)[2] if behind else text
-        return {match[1]: unescaped(match[2]) for match in field.finditer(text)}
+        return {match[1]: unescape(match[2]) for match in field.finditer(text)}
     return {}

@@ -1,13 +1,12 @@
 """The one repair procedure: what is wrong with a stored session, and the records that repair it.
 
-The order is the same for every format: the bytes first, then the graph, then results that
-survived elsewhere, then the history by the one repair engine; then the outcome is parsed and
-checked like any other session. If it got no better, nothing changes.
+The order is the same for every format: first the bytes, then the graph, then results that survived
+elsewhere, then the history, with the one repair engine. Then the outcome is parsed and checked like
+any other session. If it is no better, nothing changes.
 
-Nor does anything change if most of the session would be gone: whatever the rules say, one of them
-is wrong about it then, or it is not the session that it was taken for. What stands twice counts
-once, so that a repair may take a second copy out; pictures do not count, since they go only if
-somebody asks for that.
+Nothing changes either if a repair would remove most of the session: then a rule is wrong, or the
+session is not what it was taken for. Content that is stored twice counts once, so a repair may
+remove a second copy. Pictures do not count, since they are removed only on request.
 """
 
 from __future__ import annotations
@@ -57,15 +56,15 @@ from lockstitch.rules import ERROR, NOTE, RULES, Finding
 
 _ROUNDS = 12
 UNREAD = "LS613"
-# How often a session is repaired anew, as long as that uncovers more to repair.
+# How often a session is repaired again, as long as that uncovers more to repair.
 _PASSES = 8
-# Fixes that take away what a tool or a person showed the model; only when asked for.
+# Fixes that remove what a tool or a person showed the model; made only on request.
 LOSSY = frozenset({"LS501", "LS502", "LS504"})
-# What a change says of a turn that was taken off the end.
+# The action of a change that takes a turn off the end.
 ROLLED_BACK = "rolled back"
 _STORAGE = {
     "LS601": "{size} bytes are the torn rest of a record",
-    "LS602": "a record is glued to the one before it",
+    "LS602": "a record is on the same line as the one before it",
     "LS603": "{size} bytes hold NUL bytes",
     "LS604": "the file starts with a byte order mark",
     "LS605": "the record holds bytes that are not UTF-8",
@@ -76,16 +75,16 @@ _STORAGE = {
     "LS613": "a value is valid JSON, but too long or too deep to be read here; it stays as it is",
 }
 _ADVICE = (
-    "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup take "
-    "off what is broken; else please report it, with the codes of the findings"
+    "nothing was changed. If that is what you want, --strategy rollback and --force-cleanup "
+    "remove what is broken; otherwise please report it, with the codes of the findings"
 )
 _NO_WORDS = frozenset({"data", "url", "image_url", "file_data", "bytes", "signature"})
-# A record counts as much as a short one: what matters is how many go.
+# A long record counts no more than this: what matters is how many are removed.
 _RECORD = 500
 
 
 class RepairOptions(Struct, frozen=True):
-    """How a repair is to be made; ``notes`` says that a note alone is reason enough for one."""
+    """How to repair; ``notes`` says that a note alone is reason enough for a repair."""
 
     strategy: str = "close"
     lossy: bool = False
@@ -93,14 +92,14 @@ class RepairOptions(Struct, frozen=True):
     notes: bool = False
 
     def calls_for_repair(self, transcript: Transcript, findings: Sequence[Finding]) -> bool:
-        """Whether there is anything to do about a session with these findings."""
+        """Whether a session with these findings needs anything done."""
         return transcript.forced or any(
             finding.fixable and (self.notes or finding.severity != NOTE) for finding in findings
         )
 
 
 class RepairPlan(Struct):
-    """What a repair comes to: the new records, what was done, what is left.
+    """The outcome of a repair: the new records, what was done, what is left.
 
     ``data`` is the repaired file; it is empty for a session in a database, and if nothing changes.
     """
@@ -127,7 +126,7 @@ class RepairPlan(Struct):
 def parse_file(
     form: Format, kind: str, path: str, data: bytes, slim: DecodeLine | None = None
 ) -> Transcript:
-    """Parse the bytes of a session's file; raise Unreadable if nothing of it is left in them."""
+    """Parse the bytes of a session's file; raise Unreadable if they hold nothing of a session."""
     is_packed = data[: len(read.ZSTD_MAGIC)] == read.ZSTD_MAGIC
     held = read.unpack(data) if is_packed else read.Unpacked(data, whole=True)
     if kind == LINES:
@@ -135,7 +134,7 @@ def parse_file(
     else:
         records = read_document(held.data, form.lists)
     if not held.whole:
-        # a packed file breaks off here: a torn piece of which nothing is left
+        # a packed file that breaks off is marked by a torn piece without any bytes
         place, end = (records[-1].place if records else "1"), len(held.data)
         records.append(Record(place, None, TORN, end, end, b"", codes=("LS601",)))
     name = os.path.basename(path).removesuffix(read.ZSTD_SUFFIX)  # noqa: PTH119 - start-up time
@@ -145,7 +144,7 @@ def parse_file(
 
 
 def require_records(form: Format, kind: str, transcript: Transcript) -> None:
-    """Raise Unreadable if a file of lines holds nothing of the session that should be in it."""
+    """Raise Unreadable if a file of lines holds nothing of the session expected in it."""
     if kind != LINES or transcript.history.messages:
         return
     if any(record.is_record and form.is_record(record.value) for record in transcript.records):
@@ -166,7 +165,7 @@ def findings_in(form: Format, transcript: Transcript) -> list[Finding]:
 
 
 def _examine(form: Format, transcript: Transcript) -> tuple[list[Finding], Plan]:
-    """Return everything that is wrong with a session, and the plan that says so of its history."""
+    """Return everything that is wrong with a session, and the plan for its history."""
     history = transcript.history
     plan = plan_history(history, form.tolerated, to_write=False)
     stored = [
@@ -194,9 +193,9 @@ def _storage_message(code: str, record: Record) -> str:
 def findings_in_history(
     form: Format, transcript: Transcript, plan: Plan | None = None
 ) -> list[Finding]:
-    """Return what is wrong with what a resume sends, each by its place in the messages.
+    """Return what is wrong with what a resume sends, each with its place in the messages.
 
-    What waits for a person is not wrong. ``plan`` is that of the history, if it was made already.
+    Calls that wait for a person are not wrong. ``plan`` is that of the history, if there is one.
     """
     history = transcript.history
     if plan is None:
@@ -207,7 +206,7 @@ def findings_in_history(
         views = new_dialect(history.dialect).read(history.messages)
         batches = [number for number, view in enumerate(views) if view.has(CALL)]
         last = max(batches, default=len(views))
-        # the last batch of calls, and what is behind it, is what a person answers
+        # the last batch of calls, and whatever follows it, is what the person answers
         places = [len(views) if one.at.message is None else one.at.message for one in found]
         found = [
             structs.replace(one, place=one.at, fixable=False)
@@ -217,7 +216,7 @@ def findings_in_history(
     for number, one in enumerate(found):
         text = one.help
         if form.dialect and text.startswith("heal "):
-            # heal is for lists on their way out; this one is stored
+            # heal is for lists on their way out, but this one is stored
             text = f"repair {text.removeprefix('heal ')}"
         severity = form.severity(one, transcript)
         found[number] = structs.replace(one, place=one.at, severity=severity, help=text)
@@ -227,11 +226,11 @@ def findings_in_history(
 def plan_history(
     history: History, spared: frozenset[str], *, to_write: bool = True, plan: Plan | None = None
 ) -> Plan:
-    """Plan the repair of a history as it will be sent: behind it comes the next prompt.
+    """Return the repair plan of a history as it will be sent, followed by the next prompt.
 
-    Without ``to_write`` only the findings count, and no repair is worked out if that can be spared.
-    Otherwise the messages can be stored: the prompt behind them is in none of them. ``plan`` is
-    one that was made without it.
+    Without ``to_write`` only the findings matter, and a repair is not worked out if that can be
+    avoided. With it, the messages can be stored: none of them contains the prompt. ``plan`` is one
+    that was made without it.
     """
     end = len(history.messages)
     if history.body is not None:
@@ -247,12 +246,12 @@ def plan_history(
     is_same = plan.count == end or not plan.outcome.changed
     if is_same or any(one.origin == end and not one.parts for one in plan.repaired):
         return plan
-    # It became part of the message before it, which would keep it for good.
+    # The prompt was merged into the message before it, which would keep it for good.
     return Plan(history.messages, dialect, model=model, stored=True, spared=spared)
 
 
 def place_in_store(place: Place, history: History, transcript: Transcript) -> Place:
-    """Return where in the store a place of a history is."""
+    """Return the place in the store of a place in a history."""
     number, path = history.home(place)
     if number == NEW:
         return Place((1,))
@@ -263,7 +262,7 @@ def place_in_store(place: Place, history: History, transcript: Transcript) -> Pl
         return Place(tuple(step for step in (*home, *path) if step != ""))
     index = place.message
     if index is not None and not place.path and index < len(history.paths):
-        # a message as a whole: its own path in the document, without that of its first part
+        # for a whole message: its own path in the document, not that of its first part
         paths = history.paths[index]
         first: Path = paths[0] if paths else ()
         path = (first[:-2] if first[-2:-1] == ("content",) else first) or path
@@ -276,10 +275,10 @@ def place_in_store(place: Place, history: History, transcript: Transcript) -> Pl
 
 
 def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) -> RepairPlan:
-    """Work out the repair of a session; the same transcript where nothing has to be done.
+    """Work out the repair of a session; ``changed`` is false if nothing has to be done.
 
-    One repair can uncover what only the next one would find, so it goes on until there is nothing
-    to do, or nothing that helps.
+    One repair can uncover what only the next one finds, so repairs go on until there is nothing to
+    do, or nothing that helps.
     """
     if transcript.waiting and options.force_cleanup:
         transcript = form.forced(transcript)
@@ -304,9 +303,9 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
             break
         is_file = bool(transcript.context.data)
         data = write_lines(transcript.context.data, after.records) if is_file else b""
-        known = [one for one in states if one[0] == data and (data or _same(one[1], after))]
+        known = [one for one in states if one[0] == data and (data or _are_equal(one[1], after))]
         if known:
-            # It goes in a circle, and nothing since it was here before is worth a word.
+            # The repair goes in a circle, so whatever was done since this state is forgotten.
             repaired, best, left, noted, kept = known[0]
             del ledger.changes[noted:], ledger.quarantine[kept:]
             break
@@ -325,12 +324,12 @@ def plan_repair(form: Format, transcript: Transcript, options: RepairOptions) ->
     if why:
         held = structs.replace(transcript, notes=[*transcript.notes, why])
         return RepairPlan(held, held, findings, findings, [], [])
-    _name_the_rest(transcript, best, ledger)
+    _name_other_changes(transcript, best, ledger)
     changes, quarantine = ledger.changes, ledger.quarantine
     return RepairPlan(transcript, best, findings, left, changes, quarantine, repaired)
 
 
-def _same(old: Transcript, new: Transcript) -> bool:
+def _are_equal(old: Transcript, new: Transcript) -> bool:
     """Whether two states of rows, which have no bytes to compare, hold the same values."""
     return len(old.records) == len(new.records) and all(
         one.value == other.value for one, other in zip(old.records, new.records, strict=True)
@@ -338,7 +337,7 @@ def _same(old: Transcript, new: Transcript) -> bool:
 
 
 def _parse_again(form: Format, origin: Transcript, records: Sequence[Record]) -> Transcript:
-    """Return changed records, parsed; the transcript itself if none has changed."""
+    """Return changed records, parsed; the transcript itself if no record changed."""
     old = origin.records
     if [*map(id, records)] == [*map(id, old)]:
         return origin
@@ -348,8 +347,8 @@ def _parse_again(form: Format, origin: Transcript, records: Sequence[Record]) ->
 def _repair_once(
     form: Format, transcript: Transcript, plan: Plan, options: RepairOptions, ledger: Ledger
 ) -> Transcript:
-    """Repair the bytes, the graph and the history; ``plan`` is that of the history as it is."""
-    # what is no record goes, and every record gets its own line
+    """Repair the bytes, the graph and the history; ``plan`` is for the history as it is."""
+    # remove pieces that are not records, and give every record its own line
     kept: list[Record] = []
     for record in transcript.records:
         if record.codes:
@@ -371,7 +370,7 @@ def _repair_once(
         after = linked
     if options.strategy == "rollback":
         after = _roll_back(form, after, ledger)
-    history = _with_evidence(after, form.survived, ledger) if after.evidence else after.history
+    history = _insert_evidence(after, form.survived, ledger) if after.evidence else after.history
     known = plan if history is transcript.history else None
     plan = plan_history(history, form.tolerated, plan=known)
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in LOSSY)
@@ -390,7 +389,7 @@ def _repair_once(
 
 
 def _note_cleaned(transcript: Transcript, record: Record, ledger: Ledger) -> None:
-    """Write down what is done about a record whose bytes are damaged."""
+    """Record what is done about a record whose bytes are damaged."""
     for code in dict.fromkeys(record.codes):
         if code == UNREAD:
             continue
@@ -407,7 +406,7 @@ def _note_cleaned(transcript: Transcript, record: Record, ledger: Ledger) -> Non
 
 
 def take_over_changes(plan: Plan, history: History, transcript: Transcript, ledger: Ledger) -> None:
-    """Write the engine's ledger into that of the file, with the places of the file."""
+    """Copy the engine's ledger into that of the file, with places in the file."""
     for change in plan.outcome.changes:
         place = place_in_store(change.at, history, transcript)
         ledger.changes.append(structs.replace(change, place=place))
@@ -416,9 +415,9 @@ def take_over_changes(plan: Plan, history: History, transcript: Transcript, ledg
         ledger.quarantine.append(structs.replace(kept, place=place))
 
 
-def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> None:
-    """Name every record that changes and that no change names yet, so that all is shown."""
-    # a change names a record by a line, or by a table and a key, and what is inside of that
+def _name_other_changes(before: Transcript, after: Transcript, ledger: Ledger) -> None:
+    """Add a change for every changed record that no change names yet, so that all are shown."""
+    # a change names a record by its line, or by table and key, followed by the path inside it
     steps = (change.place.split(".") for change in ledger.changes)
     named = {".".join(row[:length]) for row in steps for length in range(1, len(row) + 1)}
     new = {record.start: record for record in after.records if record.start >= 0}
@@ -435,13 +434,13 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
             continue
         if record.kind == DOCUMENT and ledger.changes:
             continue
-        # what was amended is known; where that is a list or an object, the values are compared
+        # amended fields are known; if one is a list or an object, compare the values
         paths = [path for path in dict.fromkeys(now.amended) if len(path) == 1]
         fields = [str(path[0]) for path in paths if type(now.value[path[0]]) not in (dict, list)]
         if not fields or len(fields) < len(now.amended):
             fields = [edit.place for edit in diff(record.value, now.value)]
         elif type(record.value) is dict:
-            # it may have been amended twice, and be what it was
+            # a field may have been amended twice, back to what it was
             old = record.value
             fields = [name for name in fields if name not in old or old[name] != now.value[name]]
         for name in fields:
@@ -450,8 +449,8 @@ def _name_the_rest(before: Transcript, after: Transcript, ledger: Ledger) -> Non
             ledger.changes.append(Change(code=code, action="adjusted", place=place, note=note))
 
 
-def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:
-    """Return the history with results that survived elsewhere behind calls without a real one."""
+def _insert_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History:
+    """Return the history with surviving results inserted after calls without a real one."""
     history, evidence = transcript.history, transcript.evidence
     dialect = new_dialect(history.dialect)
     views = dialect.read(history.messages)
@@ -467,7 +466,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
             if part.kind == CALL and part.id in wanted:
                 wanted.discard(part.id)
                 place = place_in_store(Place.in_list("messages", number), history, transcript)
-                text = f"the result of call {part.id} was taken from where it survived"
+                text = f"the result of call {part.id} was restored from where it survived"
                 ledger.note(RULES[code], "brought back", place, text)
                 message = evidence[str(part.id)]
                 if history.dialect == ANTHROPIC:
@@ -477,7 +476,7 @@ def _with_evidence(transcript: Transcript, code: str, ledger: Ledger) -> History
 
 
 def _roll_back(form: Format, transcript: Transcript, ledger: Ledger) -> Transcript:
-    """Go back to the end of the last turn before the first place that is wrong, if there is one."""
+    """Go back to the end of the last whole turn before the first error, if there is one."""
     plan = plan_history(transcript.history, form.tolerated, to_write=False)
     broken = [f for f in plan.findings if f.severity == ERROR and f.code not in form.tolerated]
     if not broken:
@@ -499,18 +498,18 @@ def _keep_valid_beginning(form: Format, transcript: Transcript, ledger: Ledger) 
 
 
 def _turn_starts(history: History) -> list[int]:
-    """Return the numbers of the messages that open a turn: a user's, without results."""
+    """Return the numbers of the messages that open a turn: user messages without results."""
     views = new_dialect(history.dialect).read(history.messages)
     return [n for n, view in enumerate(views) if view.role == USER and not view.has(RESULT)]
 
 
 def _keep_until(form: Format, transcript: Transcript, start: int, ledger: Ledger) -> Transcript:
-    """Drop a message, and all behind it, from the conversation."""
+    """Drop a message, and all after it, from the conversation."""
     history = transcript.history
     rule = RULES["LS101"]
     for number in range(start, len(history.messages)):
         place = place_in_store(Place.in_list("messages", number), history, transcript)
-        ledger.note(rule, ROLLED_BACK, place, "taken off the end of the conversation")
+        ledger.note(rule, ROLLED_BACK, place, "removed from the end of the conversation")
         ledger.set_aside(rule, place, history.messages[number])
     kept = [RepairedMessage(message, n) for n, message in enumerate(history.messages[:start])]
     repaired = trace_sources(history, kept)
@@ -527,9 +526,10 @@ def file_bytes(transcript: Transcript) -> bytes:
 
 
 def unread_refusal(before: Transcript, after: Transcript) -> str:
-    """Return why a repair is refused that would touch what cannot be read; empty if none does.
+    """Return why a repair that would touch unreadable values is refused; empty if none would.
 
-    A line or a row with such a value keeps all its bytes, in a document the value does.
+    A line or a row with such a value has to keep all its bytes; in a document only the value has
+    to.
     """
     kept: set[bytes] | None = None
     for record in before.records:
@@ -557,9 +557,10 @@ def _unread_pieces(transcript: Transcript, record: Record) -> Iterable[bytes]:
 
 
 def loss_refusal(before: Transcript, after: Transcript) -> str:
-    """Return why a repair is refused that would leave less than half; empty if it is not."""
-    # Where all that was sent is still the same object nothing is lost, and need not be counted.
-    # A message that is one part is known by its values: a format may wrap them anew as it parses.
+    """Return why a repair that would leave less than half is refused; empty if it is not."""
+    # If everything that was sent is still the same object, nothing is lost and counting is not
+    # needed. A message that is one part is compared by its values: a format may wrap them again as
+    # it parses.
     dialect = new_dialect(before.history.dialect)
     said, there = (
         {
@@ -577,7 +578,7 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
         for word in _texts_in(part.raw)
     ):
         return ""
-    # words, calls and results count, but for placeholders
+    # count words, calls and results, but not placeholders
     sides = (
         [part for view in dialect.read(one.history.messages) for part in view.parts]
         for one in (before, after)
@@ -595,10 +596,12 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
         )
     )
     if 2 * kept < had:
-        return f"a repair would take {had - kept} of {had} characters from what is sent: {_ADVICE}"
+        return (
+            f"a repair would remove {had - kept} of {had} characters from what is sent: {_ADVICE}"
+        )
     if had and kept >= had:
         return ""
-    # what goes without a copy that stays, as a share of all
+    # the share of records that are removed without a copy that stays
     stay = {(record.place, record.start) for record in after.records}
     records = [record for record in before.records if record.is_record]
     gone = [record for record in records if (record.place, record.start) not in stay]
@@ -610,7 +613,7 @@ def loss_refusal(before: Transcript, after: Transcript) -> str:
     changed = sum(_weight(record) for record in after.records if record.fresh is not None)
     share = max(lost - changed, 0) / (sum(weights.values()) or 1)
     if 2 * share > 1:
-        return f"a repair would take {share:.0%} of the records away: {_ADVICE}"
+        return f"a repair would remove {share:.0%} of the records: {_ADVICE}"
     return ""
 
 
@@ -619,7 +622,7 @@ def _weight(record: Record) -> int:
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-    """Yield all texts in a value, however deep it is, in no order."""
+    """Yield all texts in a value, at any depth, in no particular order."""
     rest = [value]
     while rest:
         one = rest.pop()

@@ -1,6 +1,6 @@
 """Changes of rows: written one by one, kept as images in a backup, and taken back.
 
-A row is changed only if it is still what it is changed from, and put back only if it is still
+A row is changed only if it is still what the change starts from, and put back only if it is still
 what the repair left.
 """
 
@@ -33,16 +33,16 @@ Images = dict[str, Any]
 
 
 class Digest(Struct, frozen=True):
-    """What stands in the image of a row that a repair adds for a value that is long.
+    """Stands for a long value in the image of a row that a repair adds.
 
-    Nothing has to bring it back; an undo only has to know that it is still there.
+    The value never has to be restored from it; an undo only has to know that it is still there.
     """
 
     hex: str
 
 
 class RowChange(Struct, frozen=True):
-    """One row before and after: None before is a new row, None after one that goes."""
+    """One row before and after; None before for a new row, None after for a deleted one."""
 
     table: str
     before: Columns | None
@@ -55,7 +55,7 @@ def digest_of(value: Any) -> Digest | None:
 
 
 def image_of(change: RowChange) -> dict[str, Any]:
-    """Return a change as JSON values; long blobs of a new row are digests in it."""
+    """Return a change as JSON values; long blobs of a new row become digests."""
     after = change.after
     if change.before is None and after is not None:
         after = {
@@ -71,7 +71,7 @@ def image_of(change: RowChange) -> dict[str, Any]:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a value as JSON: what JSON cannot hold becomes its bytes in hexadecimal."""
+    """Return a value as JSON; what JSON cannot hold becomes its bytes in hexadecimal."""
     if isinstance(value, Digest):
         return {"digest": value.hex}
     if type(value) is bytes:
@@ -81,11 +81,12 @@ def _plain_value(value: Any) -> Any:
             value.encode()
         except UnicodeEncodeError:
             return {"text": value.encode("utf-8", "surrogateescape").hex()}
+    # in hexadecimal a float keeps every bit
     return {"real": value.hex()} if type(value) is float else value
 
 
 def change_of(image: dict[str, Any]) -> RowChange:
-    """Return the change that JSON values stand for."""
+    """Return the change that its JSON values describe."""
     before, after = (
         side if side is None else {name: _value_of_image(value) for name, value in side.items()}
         for side in (image["before"], image["after"])
@@ -109,18 +110,18 @@ COUNTERS = "sqlite_sequence"
 
 
 def counters(base: GuardedConnection) -> dict[str, tuple[int, Any]]:
-    """Return SQLite's own counters, by table: the row they stand in, and the last number."""
+    """Return SQLite's own counters by table, each with its row and its last number."""
     if COUNTERS not in tables_of(base):
         return {}
     found = base.execute("SELECT rowid, name, seq FROM sqlite_sequence ORDER BY rowid DESC")
-    # of two for one table, SQLite takes the first
+    # if a table has two, SQLite uses the first
     return {name: (rowid, seq) for rowid, name, seq in found if type(name) is str}
 
 
 def counter_changes(
     before: dict[str, tuple[int, Any]], after: dict[str, tuple[int, Any]]
 ) -> Iterator[RowChange]:
-    """Return what is different about counters."""
+    """Yield the changes between two states of the counters."""
     for name, (rowid, seq) in after.items():
         old = before.get(name)
         image = {"rowid": rowid, "name": name}
@@ -131,7 +132,7 @@ def counter_changes(
 
 
 def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
-    """Write one change if the row is still what it is changed from; return its full image."""
+    """Write a change if the row is still what it starts from; return its full image."""
     table, before, after = quoted(change.table), change.before, change.after
     if before is None and after is not None:
         names = ", ".join(map(quoted, after))
@@ -140,7 +141,7 @@ def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
         rowid = base.execute(query, bind_values(after.values())).lastrowid
         return RowChange(change.table, None, stored_row(base, change.table, rowid))
     assert before is not None  # noqa: S101 - a change has at least one side
-    before = _whole(base, change.table, before)
+    before = _restore_long_values(base, change.table, before)
     match = " AND ".join(f"{quoted(n)} IS {value_slot(v)}" for n, v in before.items())
     if after is None:
         query, values = f"DELETE FROM {table} WHERE {match}", []  # noqa: S608 - quoted names
@@ -154,8 +155,8 @@ def apply_change(base: GuardedConnection, change: RowChange) -> RowChange:
     return change
 
 
-def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
-    """Return the columns of an image with the long values that it only has the digests of."""
+def _restore_long_values(base: GuardedConnection, table: str, columns: Columns) -> Columns:
+    """Return the columns of an image, with long values in place of their digests."""
     long = {name: value for name, value in columns.items() if isinstance(value, Digest)}
     if not long:
         return columns
@@ -166,7 +167,7 @@ def _whole(base: GuardedConnection, table: str, columns: Columns) -> Columns:
 
 
 def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Columns | None:
-    """Return a row as it is in the database; None if there is none."""
+    """Return a row as it is in the database; None if it does not exist."""
     names = ["rowid", *sqlite.names_of(base, table)]
     wanted = ", ".join(map(quoted, names))
     query = f"SELECT {wanted} FROM {quoted(table)} WHERE rowid = ?"  # noqa: S608 - quoted names
@@ -174,23 +175,23 @@ def stored_row(base: GuardedConnection, table: str, rowid: int | None) -> Column
     return None if found is None else dict(zip(names, found, strict=True))
 
 
-_NOT_WRITTEN = "it has a backup of rows that is not one which a repair writes; nothing was changed"
-_NOT_LEFT = "it is no longer what the repair left; nothing was written"
-_WENT_ON = "it went on from what the repair left; nothing was written"
+_NOT_WRITTEN = "it has a backup of rows that no repair writes; nothing was changed"
+_NOT_LEFT = "it has changed since the repair; nothing was written"
+_WENT_ON = "it was continued since the repair; nothing was written"
 
-# What a counter was before a repair, by its table and what it was after that.
+# The number of a counter before a repair, by its table and its number after.
 Counts = dict[tuple[str, int], int]
 
 
 def checked_form(form: Any) -> RowFormat:
-    """Return a format that keeps its sessions in a database; raises UsageError for another."""
+    """Return a format that keeps its sessions in a database; raise UsageError for others."""
     if not isinstance(form, RowFormat):
-        raise UsageError("it is a database, which that format is not kept in")
+        raise UsageError("it is a database, which that format does not use")
     return form
 
 
 def form_of_images(images: Images) -> RowFormat:
-    """Return the format whose rows images are of; raises Unreadable if it is none with rows."""
+    """Return the format that images of rows belong to; raise Unreadable if it has no rows."""
     try:
         return checked_form(format_named(str(images["format"])))
     except (KeyError, UsageError):
@@ -198,11 +199,11 @@ def form_of_images(images: Images) -> RowFormat:
 
 
 def changes_in(images: Images, which: str = "rows") -> list[RowChange]:
-    """Return the changes that images stand for; Unreadable if no repair writes such ones.
+    """Return the changes that images describe; raise Unreadable unless a repair could write them.
 
-    ``followed`` are those that triggers of the program made besides. A manifest may come from
-    anywhere. It names tables of its program, and SQLite's counters of those, and nothing else in
-    a database.
+    With ``which`` as ``followed``, return those that the program's triggers made in addition. A
+    manifest may come from anywhere, so it may name only tables of its program, and SQLite's
+    counters of these.
     """
     known = {table.name for table in form_of_images(images).tables}
     try:
@@ -225,12 +226,12 @@ def _sides(change: RowChange) -> list[Columns]:
 def put_back(
     base: GuardedConnection, form: RowFormat, images: Images, passed: Counts | None = None
 ) -> None:
-    """Put rows back within the transaction that is open; see ``take_back``."""
+    """Put rows back, within the open transaction; see ``take_back``."""
     changes, followed = changes_in(images), changes_in(images, "followed")
     if all(is_change_undone(base, change) for change in changes if change.table != COUNTERS):
         return
     _require_last(base, form, changes)
-    # The rows that triggers of the program changed, and that are what they were after that.
+    # The rows that the program's triggers changed, and that are still as the triggers left them.
     left = [
         change
         for change in followed
@@ -245,11 +246,11 @@ def put_back(
             except Conflict:
                 raise Conflict(_NOT_LEFT) from None
     for change in left:
-        # A trigger of the program has changed it once more meanwhile.
+        # A trigger has changed the row again in the meantime.
         now = stored_row(base, change.table, (change.after or {})["rowid"])
         apply_change(base, RowChange(change.table, now, change.before))
     for change in counter_changes(counted, counters(base)):
-        # A row that is put in again counts, too.
+        # Inserting a row again changes a counter, too.
         apply_change(base, RowChange(COUNTERS, change.after, change.before))
     for change in changes:
         if change.table == COUNTERS:
@@ -257,7 +258,7 @@ def put_back(
 
 
 def _count_back(base: GuardedConnection, change: RowChange, passed: Counts) -> None:
-    """Put a counter back if nobody has counted on: to what it was before all that was undone."""
+    """Put a counter back to before all that was undone, if it has not been counted up since."""
     before = change.before
     if before is not None and type(before["seq"]) is int:
         name, count = before["name"], before["seq"]

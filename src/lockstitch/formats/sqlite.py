@@ -1,30 +1,30 @@
 """Connections to the SQLite databases of other programs, which may be running.
 
-A database is touched through SQLite only: it is never opened, hashed or copied as a file, since
+A database is accessed only through SQLite. It is never opened, hashed or copied as a file, since
 closing a plain file drops the locks that this process may hold on it. Reading opens it read-only.
-In WAL mode that leaves an index (``-shm``) and an empty ``-wal`` behind if there were none;
-SQLite itself removes them again when a connection that may write is the last one to close, which
-is done here unless the database may not be written at all.
-Where a log was there already, it keeps its bytes; its index, which is no data, may change.
-Writing never starts a checkpoint while others are connected: SQLite before 3.51.3 may lose what
-another process writes meanwhile.
+In WAL mode that leaves an index (``-shm``) and an empty ``-wal`` behind if there were none. SQLite
+itself removes them when the last connection that closes may write, so such a connection is opened
+and closed here, unless the database may not be written at all. An existing log keeps its bytes; its
+index, which is not data, may change. Writing never starts a checkpoint while others are connected:
+SQLite before 3.51.3 may lose what another process writes in the meantime.
 
-Nothing in such a database may run, and nothing may get large. It brings its schema along, and
-SQLite does what stands there: views and generated columns are computed when they are read, triggers
-run when anything is written. And its pages may point at each other in circles, so that a small file
-has rows without end. So every database of another program is opened by ``connect`` alone:
+Nothing in such a database may run, and nothing may get large. The database brings its schema along,
+and SQLite does what the schema says: it computes views and generated columns when they are read,
+and runs triggers when anything is written. Its pages may also point at each other in circles, so
+that a small file has endless rows. So every database of another program is opened by ``connect``
+alone:
 
 - Functions in the schema that could do anything but compute are not called (``trusted_schema``),
   and where Python offers it SQLite is in its defensive mode, with views off.
-- Each statement is looked at before it runs: one that would run a view or a trigger, or that
+- Each statement is examined before it runs. One that would run a view or a trigger, or that
   touches anything but rows, is refused.
-- What a read gives, and what it costs, is held against the size of the file.
+- What a read returns, and what it costs, is limited by the size of the file.
 
-The tables must be plain ones with plain columns (``require_known``): reading is declined where a
-table that is read is a view or a virtual one, or where a column that is read would be computed.
-What else a later version of the program has (columns, tables, indexes) is left alone. Writing is
-declined, too, where it would run anything that the program is not known to have: a trigger, or a
-column that is computed (``require_writable``).
+The tables must be plain tables with plain columns (``require_known``). Reading is declined if a
+table to be read is a view or a virtual table, or if a column to be read would be computed. Anything
+else that a later version of the program has (columns, tables, indexes) is left alone. Writing is
+also declined if it would run anything that the program is not known to have: a trigger, or a
+computed column (``require_writable``).
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from lockstitch.errors import Busy, Conflict, LockstitchError, Unreadable, Usage
 from lockstitch.files import os_files, read
 from lockstitch.formats.tables import ProgramTable, RowFormat
 
-# A value cannot be longer than its file; a column that was added later may have a default value
-# in rows that do not hold it, and UTF-16 becomes longer as UTF-8.
+# A value cannot be longer than its file. But a column that was added later may have a default value
+# in rows that do not hold it, and UTF-16 grows when it becomes UTF-8.
 _BYTES_EACH = 4
 _BYTES_MORE = 16 << 20
-# No row takes less room than this.
+# No row takes less space than this.
 _LEAST_ROW = 8
 _ROWS_MORE = 10_000
-# Steps of SQLite's virtual machine, of which a row takes some dozens, and seconds.
+# Limits on steps of SQLite's virtual machine, of which a row takes some dozens, and on seconds.
 _TICK = 10_000
 _STEPS_EACH = 200
 _STEPS_MORE = 50_000_000
@@ -98,11 +98,12 @@ _SETTINGS = (
     "trusted_schema = off",
     "cell_size_check = on",
     "mmap_size = 0",
-    # What hangs on a row is no more ours to remove than what a trigger would do.
+    # Rows that refer to a removed row must stay: removing them is not up to us, no more than
+    # running a trigger.
     "foreign_keys = off",
     "recursive_triggers = off",
 )
-# What Python 3.12 lets a program say to a connection.
+# Settings of a connection that Python 3.12 offers.
 _CONFIGURED = {
     "SQLITE_DBCONFIG_DEFENSIVE": True,
     "SQLITE_DBCONFIG_TRUSTED_SCHEMA": False,
@@ -113,19 +114,19 @@ _CONFIGURED = {
     "SQLITE_DBCONFIG_ENABLE_FTS3_TOKENIZER": False,
 }
 _ENDLESS = (
-    "it gives more than a file of its size can hold ({size:,} bytes): its pages point at each "
-    "other in circles, or it was made to do so; nothing was changed"
+    "it returns more than a file of its size can hold ({size:,} bytes): its pages refer to each "
+    "other in circles, or it was crafted to do so; nothing was changed"
 )
 _COSTLY = (
-    "it takes more work than a database of its size ({size:,} bytes) can need, so that reading was "
-    "ended; nothing was changed"
+    "it takes more work than a database of its size ({size:,} bytes) can need, so reading was "
+    "stopped; nothing was changed"
 )
 
 
 class ReadBudget:
-    """What may be read of a database, and at what cost; all of it is held against its size.
+    """How much may be read from a database, and at what cost, in proportion to its size.
 
-    ``over`` says what was too much, and is empty as long as nothing was.
+    ``over`` says which limit was exceeded; it is empty as long as none was.
     """
 
     def __init__(self, path: str) -> None:
@@ -134,23 +135,23 @@ class ReadBudget:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, as for each session of a database with many."""
+        """Start again with a full budget, as for each session of a database with many."""
         self.size = _size_of(self._path) + _size_of(f"{self._path}-wal")
         self._bytes = self.size * _BYTES_EACH + _BYTES_MORE
         self._rows = self.size // _LEAST_ROW + _ROWS_MORE
         self._steps = self.size * _STEPS_EACH + _STEPS_MORE
         seconds = _SECONDS_MORE + _SECONDS_A_MEGABYTE * (self.size >> 20)
-        # What is packed in it may unpack to so much in all.
+        # The total size to which packed values in it may unpack.
         self.unpackable = read.unpacked_budget(self.size)
         self._deadline = time.monotonic() + seconds
 
     @property
     def longest(self) -> int:
-        """How long a value may be, and a row."""
+        """The maximum length of a value, or of a row."""
         return self.size * _BYTES_EACH + _BYTES_MORE
 
     def spend(self, row: tuple[Any, ...]) -> None:
-        """Count a row; raises Unreadable once it is more than the file can hold."""
+        """Count a row; raise Unreadable once there is more than the file can hold."""
         self._rows -= 1
         for value in row:
             if type(value) is str or type(value) is bytes:
@@ -160,7 +161,7 @@ class ReadBudget:
             raise Unreadable(self.over)
 
     def tick(self) -> bool:
-        """Count some steps; True ends the statement that is running."""
+        """Count some steps; return True to end the running statement."""
         self._steps -= _TICK
         if self._steps < 0 or time.monotonic() > self._deadline:
             self.over = _COSTLY.format(size=self.size)
@@ -176,10 +177,10 @@ def _size_of(path: str) -> int:
 
 
 class StatementGuard:
-    """Looks at each statement before it runs, and refuses what is more than rows.
+    """Examines each statement before it runs, and refuses anything but access to rows.
 
-    ``triggers`` are those that may run since their program made them, ``computed`` the columns
-    that SQLite would compute, by table; all of them in lower case. ``refused`` says what was.
+    ``triggers`` may run, since their program created them. ``computed`` are the columns, by table,
+    that SQLite would compute. All of these are in lower case. ``refused`` says what was refused.
     """
 
     def __init__(self, *, writes: bool) -> None:
@@ -191,7 +192,7 @@ class StatementGuard:
     def __call__(
         self, action: int, first: str | None, second: str | None, _: str | None, inner: str | None
     ) -> int:
-        """Return whether a step of a statement may be taken; ``inner`` is a trigger or a view."""
+        """Return whether a step of a statement is allowed; ``inner`` is a trigger or a view."""
         if inner is not None and inner.lower() not in self.triggers:
             self.refused = f"a view or a trigger {shown_name(inner)}"
             return sqlite3.SQLITE_DENY
@@ -204,7 +205,7 @@ class StatementGuard:
         elif action == sqlite3.SQLITE_FUNCTION and second == "load_extension":
             return sqlite3.SQLITE_DENY
         elif action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
-            # So SQLite asks before it declares json_each; it lets nobody change that table.
+            # SQLite asks this before it declares json_each; it lets nobody change that table.
             return sqlite3.SQLITE_OK
         return sqlite3.SQLITE_OK if action in self._actions else sqlite3.SQLITE_DENY
 
@@ -216,7 +217,7 @@ def shown_name(name: str | None) -> str:
 
 
 class Cursor(sqlite3.Cursor):
-    """Counts every row that it gives."""
+    """A cursor that counts every row it returns."""
 
     def __init__(self, base: GuardedConnection) -> None:
         super().__init__(base)
@@ -247,42 +248,46 @@ class Cursor(sqlite3.Cursor):
 
 
 class GuardedConnection(sqlite3.Connection):
-    """A connection to a database that somebody else made."""
+    """A connection to a database that someone else made."""
 
     budget: ReadBudget
     guard: StatementGuard
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # What was found out about its schema: formats whose tables it has, and their columns.
+        # What is known of its schema: the formats whose tables it has, and the columns of tables.
         self.known: set[str] = set()
         self.names: dict[str, list[str]] = {}
 
     def cursor(self, factory: Any = Cursor) -> Any:
-        """Return a cursor that counts."""
+        """Return a cursor that counts rows."""
         return super().cursor(factory)
 
     def execute(self, statement: str, values: Any = (), /) -> sqlite3.Cursor:
-        """Run a statement by such a cursor; SQLite's own would not count."""
+        """Run a statement with such a cursor; SQLite's own method would not count."""
         cursor: sqlite3.Cursor = self.cursor()
         return cursor.execute(statement, values)
 
     @property
     def reason(self) -> str:
-        """Why a statement was refused or ended by us; empty if it was not."""
+        """Why we refused or ended a statement; empty if we did not."""
         if self.budget.over:
             return self.budget.over
-        return f"has {self.guard.refused} where a plain table belongs" if self.guard.refused else ""
+        return (
+            (f"has {self.guard.refused} where a plain table is expected")
+            if self.guard.refused
+            else ""
+        )
 
 
 def connect(path: str, wait: float, *, writes: bool = False) -> GuardedConnection:
-    """Open a database that somebody else made."""
+    """Open a database that someone else made."""
     uri = f"{Path(path).absolute().as_uri()}?mode={'rw' if writes else 'ro'}"
     base = sqlite3.connect(
         uri, uri=True, timeout=wait, isolation_level=None, factory=GuardedConnection
     )
     try:
-        # All of it before the first statement, which reads the schema.
+        # All of this comes before the first statement, which reads the schema.
         base.budget = ReadBudget(path)
         base.guard = StatementGuard(writes=writes)
         base.text_factory = text_of
@@ -309,21 +314,21 @@ def tables_of(base: GuardedConnection) -> set[str]:
 
 
 def text_of(raw: bytes) -> str:
-    """Read text so that its very bytes can be written again."""
+    """Decode text so that exactly the same bytes can be written again."""
     return raw.decode("utf-8", "surrogateescape")
 
 
 READ_WAIT = 5.0
 WRITE_WAIT = 10.0
 
-CHANGED = "it went on meanwhile; nothing was written"
-# What SQLite says when it was us who refused a statement, or ended it.
+CHANGED = "it was continued meanwhile; nothing was written"
+# The errors that SQLite reports if we refused or ended a statement.
 _OURS = {"SQLITE_AUTH", "SQLITE_INTERRUPT", "SQLITE_ERROR"}
-_OTHERS = "it has other tables or columns than are known"
+_OTHERS = "its tables or columns are not the known ones"
 _UNREADABLE = {
     "NOTADB": "it is not an SQLite database, or is encrypted",
     "CORRUPT": "it is damaged: SQLite cannot read all of its pages",
-    "NO_TEXT": "it is damaged: names in its schema are no text",
+    "NO_TEXT": "it is damaged: names in its schema are not text",
     "TOOBIG": "it holds a value that is longer than the file itself",
     "NOMEM": "it takes more memory than there is",
 }
@@ -331,7 +336,7 @@ _UNREADABLE = {
 
 @contextmanager
 def open_reading(path: str | Path, *, follow: bool) -> Iterator[GuardedConnection]:
-    """Return a connection that cannot write; raises Unreadable for what SQLite cannot read."""
+    """Yield a connection that cannot write; raise Unreadable if SQLite cannot read the file."""
     real = regular_path(path, follow=follow)
     is_bare = not os.path.lexists(f"{real}-wal")
     base = None
@@ -349,7 +354,7 @@ def open_reading(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
 
 @contextmanager
 def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnection]:
-    """Return a connection inside a transaction, which ends with the block: done, or not at all."""
+    """Yield a connection inside a transaction, which the end of the block commits as a whole."""
     real = regular_path(path, follow=follow)
     base = None
     try:
@@ -363,7 +368,7 @@ def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
         raise explain_error(error, real, base, writing=True) from error
     except OverflowError as error:
         raise Unreadable(
-            "it has a number next to the last that there is; nothing was written"
+            "it already uses the highest number that there is; nothing was written"
         ) from (error)
     finally:
         if base is not None:
@@ -374,14 +379,14 @@ def open_writing(path: str | Path, *, follow: bool) -> Iterator[GuardedConnectio
 
 
 def regular_path(path: str | Path, *, follow: bool) -> str:
-    """Return the path of a regular file; a link only if it may be followed."""
+    """Return the path of a regular file; a link is only followed with ``follow``."""
     real = os.path.realpath(path) if follow else os.fspath(path)
     try:
         found = os.lstat(real)
     except OSError as error:
         raise Unreadable(reason_of(error)) from error
     except ValueError as error:
-        raise UsageError("it is no possible name of a file") from error
+        raise UsageError("it is not a valid file name") from error
     if stat.S_ISLNK(found.st_mode):
         raise UsageError(
             "it is a symbolic link; name the file itself, or allow it with --follow-symlinks"
@@ -392,12 +397,12 @@ def regular_path(path: str | Path, *, follow: bool) -> str:
 
 
 def database_users(path: str) -> list[int]:
-    """Return the other processes that have a database open for writing, where that can be known."""
+    """Return the other processes that have a database open for writing, if that can be known."""
     if sys.platform == "darwin":
         return [pid for pid in os_files.openers(path) if pid != os.getpid()]
     if sys.platform != "linux":
         return []
-    # This way of opening reads nothing, and closing it leaves all locks alone.
+    # O_PATH reads nothing, and closing such a handle leaves all locks alone.
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         return [pid for pid in os_files.holders(handle) if pid != os.getpid()]
@@ -406,8 +411,8 @@ def database_users(path: str) -> list[int]:
 
 
 def _tidy(path: str) -> None:
-    """Let SQLite remove the empty log and its index, which reading alone leaves behind."""
-    # What SQLite says of a damaged schema may itself be no text.
+    """Let SQLite remove the empty log and its index, which reading leaves behind."""
+    # SQLite's message about a damaged schema may itself not be text.
     with suppress(OSError, sqlite3.Error, UnicodeDecodeError, Unreadable):
         if Path(f"{path}-wal").stat().st_size or not os.access(path, os.W_OK):
             return
@@ -425,7 +430,7 @@ def explain_error(
     *,
     writing: bool = False,
 ) -> Exception:
-    """Return what SQLite's error means for the one who asked."""
+    """Return an error that tells the user what SQLite's error means."""
     name = getattr(error, "sqlite_errorname", None) or ""
     done = "; nothing was written" if writing else ""
     if base is not None and base.reason and name in _OURS:
@@ -434,16 +439,16 @@ def explain_error(
         kind: type[LockstitchError] = Busy if writing else Unreadable
         return kind(f"it is locked by another program, which is writing to it{done}")
     if isinstance(error, UnicodeDecodeError):
-        # SQLite wants to say what it cannot read, and that is no text.
+        # SQLite tries to name what it cannot read, and that name is not text.
         return Unreadable(f"{_UNREADABLE['NO_TEXT']}{done}")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         if writing and name == "SQLITE_READONLY" and os.access(path, os.W_OK):
-            return Unreadable(f"it can only be read, by what its first page says{done}")
+            return Unreadable(f"it can only be read, according to its first page{done}")
         if writing:
             return PermissionError(errno.EACCES, "cannot be written to", path)
         return Unreadable(
-            "it cannot be opened: SQLite needs to write next to it, or its program has to end a "
-            "transaction that a crash cut short"
+            "it cannot be opened: SQLite needs to write next to it, or its program must finish "
+            "a transaction that a crash interrupted"
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         code = errno.ENOSPC if "FULL" in name else errno.EIO
@@ -455,29 +460,29 @@ def explain_error(
 
 
 def quoted(name: str) -> str:
-    """Write a name of a table or a column into a query."""
+    """Quote the name of a table or a column for a query."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
 def value_slot(value: Any) -> str:
-    """Write the place of a value into a query."""
+    """Return the placeholder for a value in a query."""
     return "CAST(? AS TEXT)" if type(value) is str else "?"
 
 
 def bind_values(values: Iterable[Any]) -> list[Any]:
-    """Return values as SQLite gets them: text by its bytes, which need not be UTF-8."""
+    """Return values as SQLite gets them: text as its bytes, which need not be UTF-8."""
     return [v.encode("utf-8", "surrogateescape") if type(v) is str else v for v in values]
 
 
 _ORDINARY = 0
 _SPACE = re.compile(r"\s+")
-_OTHER = "it has other tables or columns than are known"
+_OTHER = "its tables or columns are not the known ones"
 _KEPT = "; nothing was written, and reading it is safe"
 
 
 def names_of(base: GuardedConnection, table: str) -> list[str]:
-    """Return the columns of a table that hold values; those that are computed are left out."""
+    """Return the columns of a table that hold values, not those that are computed."""
     if table not in base.names:
         found = _columns(base, table)
         base.names[table] = [name for name, kind in found if kind == _ORDINARY and _is_text(name)]
@@ -485,7 +490,7 @@ def names_of(base: GuardedConnection, table: str) -> list[str]:
 
 
 def require_known(base: GuardedConnection, form: RowFormat) -> None:
-    """Raise Unreadable unless all tables that a format reads are plain ones; looks once."""
+    """Raise Unreadable unless all tables that a format reads are plain; checks only once."""
     if form.name in base.known:
         return
     known = tables_of(base)
@@ -494,18 +499,21 @@ def require_known(base: GuardedConnection, form: RowFormat) -> None:
         if table.name not in known:
             if table.optional:
                 continue
-            raise Unreadable(f"{_OTHER}: there is no table {table.name}, as {form.title} has one")
+            raise Unreadable(f"{_OTHER}: there is no table {table.name}, which {form.title} has")
         _require_plain(base, table, form)
         columns = _columns(base, table.name)
         computed |= {(table.name, name.lower()) for name, kind in columns if kind != _ORDINARY}
         names = [name for name, kind in columns if kind == _ORDINARY]
         if any(name.lower() == "rowid" for name in names):
-            raise Unreadable(f"{_OTHER}: {table.name} has a column rowid, that of {form.title} not")
+            raise Unreadable(
+                f"{_OTHER}: {table.name} has a column rowid, which that of {form.title} does not"
+            )
         wanted = (table.session, table.key, *table.order, *([table.text] if table.text else []))
         lacking = next((name for name in wanted if name not in names), None)
         if lacking is not None:
             raise Unreadable(
-                f"{_OTHER}: {table.name} has no plain column {lacking}, as that of {form.title} has"
+                f"{_OTHER}: {table.name} has no plain column {lacking}, which that of "
+                f"{form.title} has"
             )
     base.guard.computed = frozenset(computed)
     base.known.add(form.name)
@@ -514,12 +522,12 @@ def require_known(base: GuardedConnection, form: RowFormat) -> None:
 def _require_plain(base: GuardedConnection, table: ProgramTable, form: RowFormat) -> None:
     query = "SELECT type, rootpage, sql FROM sqlite_master WHERE lower(name) = ?"
     [(kind, page, text), *others] = base.execute(query, (table.name,)).fetchall()
-    # What SQLite keeps of a plain table always begins like that; what says of itself that it
-    # is one need not be.
+    # The stored text of a plain table always begins like this. Its type column alone proves
+    # nothing, since anyone can have written it.
     opening = rf"create\s+table\s+(main\s*\.\s*)?[\"'`\[]?{re.escape(table.name)}[\"'`\]]?\s*\("
     is_plain = type(page) is int and page > 0 and type(text) is str
     if kind != "table" or others or not is_plain or not re.match(opening, text, re.IGNORECASE):
-        raise Unreadable(f"{_OTHER}: {table.name} is not a plain table, as that of {form.title} is")
+        raise Unreadable(f"{_OTHER}: {table.name} is not a plain table, as it is in {form.title}")
 
 
 def _columns(base: GuardedConnection, table: str) -> list[tuple[str, int]]:
@@ -528,12 +536,12 @@ def _columns(base: GuardedConnection, table: str) -> list[tuple[str, int]]:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name can stand in a statement: one that is not UTF-8 cannot."""
+    """Whether a name can be part of a statement, which it cannot unless it is UTF-8."""
     return name.isascii() or not any("\ud800" <= one <= "\udfff" for one in name)
 
 
 def require_writable(base: GuardedConnection, form: RowFormat) -> None:
-    """Raise Unreadable if a write to the tables of a format would run what is not known."""
+    """Raise Unreadable if a write to a format's tables would run anything unknown."""
     require_known(base, form)
     tables = {table.name for table in form.tables}
     allowed: set[str] = set()
@@ -544,28 +552,28 @@ def require_writable(base: GuardedConnection, form: RowFormat) -> None:
         name = str(trigger)
         if not _is_known(base, name, str(text), form.triggers):
             raise Unreadable(
-                f"it has a trigger {shown_name(name)} that is not known to be one of {form.title}, "
-                f"and that a write would run{_KEPT}"
+                f"it has a trigger {shown_name(name)} that is not known to belong to "
+                f"{form.title}, and that a write would run{_KEPT}"
             )
         allowed.add(name.lower())
     for table in tables & tables_of(base):
         for name, kind in _columns(base, table):
             if kind != _ORDINARY or not _is_text(name):
                 raise Unreadable(
-                    f"it has a column {shown_name(name)} in the table {table} that is not known to "
-                    f"be one of {form.title}, and that a write would compute{_KEPT}"
+                    f"it has a column {shown_name(name)} in the table {table} that is not known "
+                    f"to belong to {form.title}, and that a write would compute{_KEPT}"
                 )
     if allowed:
-        # They read JSON, which SQLite counts among what no schema may do unless it is trusted. No
-        # function is there but SQLite's own, and no other trigger or view gets past the guard.
+        # These triggers read JSON, which SQLite allows only a trusted schema to do. The only
+        # functions are SQLite's own, and no other trigger or view gets past the guard.
         base.execute("PRAGMA trusted_schema = on")
     base.guard.triggers = frozenset(allowed)
 
 
 def _is_known(base: GuardedConnection, name: str, text: str, known: frozenset[str]) -> bool:
-    """Whether a trigger is, word for word, one that the program makes, and the only one so named.
+    """Whether a trigger is, word for word, one of the program's, and the only one with its name.
 
-    Were there a second text with its name in it, SQLite might take that for the trigger.
+    If a second text contained its name, SQLite might take that for the trigger.
     """
     query = "SELECT count(*) FROM sqlite_master WHERE instr(lower(sql), lower(?))"
     [(count,)] = base.execute(query, (name,)).fetchall()
@@ -573,7 +581,7 @@ def _is_known(base: GuardedConnection, name: str, text: str, known: frozenset[st
 
 
 def digest_of(trigger: str) -> str:
-    """Return the digest of a trigger's text, whatever its spaces are."""
+    """Return the digest of a trigger's text, in which white space does not count."""
     text = _SPACE.sub(" ", trigger.strip().lower()).replace(
         "create trigger if not exists", "create trigger"
     )

@@ -1,7 +1,7 @@
-"""Rows of a database as records: one record a row, named by its table and its key.
+"""Rows of a database as records: one record per row, named by its table and its key.
 
-A row's value is a dict of its columns, in which the column that holds JSON is decoded. What is
-changed in that JSON changes its text at that place only; all the rest keeps its bytes.
+A row's value is a dict of its columns, in which the JSON column is decoded. A change of that JSON
+changes its text only at that place; all the rest keeps its bytes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _FIRST = -(1 << 63)
 
 
 class ProgramTable(Struct, frozen=True):
-    """A table of a program's sessions.
+    """A table with a program's sessions.
 
-    ``text`` names its column of JSON, ``session`` the one with the session's id, and ``order``
-    those by which the program sorts. ``counted`` says that the last of them is a number that
-    SQLite counts up. ``where`` narrows down what is read, ``optional`` is what old versions lack.
+    ``text`` names its JSON column, ``session`` the column with the session's id, and ``order`` the
+    columns by which the program sorts. With ``counted``, the last of these is a number that SQLite
+    counts up. ``where`` narrows down which rows are read, and old versions may lack an ``optional``
+    table.
     """
 
     name: str
@@ -44,7 +45,7 @@ class ProgramTable(Struct, frozen=True):
 class TableLayout(Struct, frozen=True):
     """The tables of a program, and the query for its sessions.
 
-    The query gives id, project, time of the last change in seconds, and title.
+    The query returns id, project, time of the last change in seconds, and title.
     """
 
     tables: tuple[ProgramTable, ...]
@@ -52,10 +53,10 @@ class TableLayout(Struct, frozen=True):
 
 
 class Row(Record, eq=False):
-    """A row: ``stored`` are its columns as the database has them, ``column`` is that of the JSON.
+    """A row: ``stored`` has its columns as in the database, ``column`` names the JSON one.
 
-    A row that the database does not hold yet has no ``rowid``; one whose JSON cannot be decoded
-    is not ``readable``, and has None in its place.
+    A row that the database does not hold yet has no ``rowid``. A row whose JSON cannot be decoded
+    is not ``readable``, and has None as its JSON.
     """
 
     table: str = ""
@@ -66,12 +67,12 @@ class Row(Record, eq=False):
 
     @property
     def json(self) -> Any:
-        """The decoded value of its JSON."""
+        """The decoded value of the JSON column."""
         return self.value.get(self.column)
 
     @property
     def text(self) -> str:
-        """The text of its JSON as it will be written."""
+        """The text of the JSON column as it will be written."""
         if self.fresh is not None:
             return self.fresh.decode("utf-8", "surrogatepass")
         found = self.stored.get(self.column)
@@ -81,14 +82,14 @@ class Row(Record, eq=False):
 class RowFormat(Format):
     """A program that keeps its sessions in an SQLite database.
 
-    One whose sessions are more than the rows with an id finds and reads them by itself. ``adds``
-    says that a repair only adds rows, which get into nobody's way: its program may go on meanwhile.
+    If a session is more than the rows with its id, the format finds and reads it itself. ``adds``
+    says that a repair only adds rows, which disturb nothing, so that the program may keep running.
     """
 
     kinds: tuple[str, ...] = (SQLITE,)
     layout: TableLayout
     adds: bool = False
-    # What triggers of its own a program is known to make, by the digests of their texts.
+    # The triggers that a program is known to create, by the digests of their texts.
     triggers: frozenset[str] = frozenset()
 
     @property
@@ -105,11 +106,11 @@ class RowFormat(Format):
         return found
 
     def rows(self, base: Connection, session: str) -> list[Row] | None:
-        """Return the rows of a session; None for those that the layout names."""
+        """Return the rows of a session; None means those that the layout names."""
         return None
 
     def search(self, base: Connection, rows: list[Row]) -> None:
-        """Look into what a session has beside the rows that were read, for what to report."""
+        """Look for anything to report in what a session has besides the rows that were read."""
         return
 
     def session_of(self, row: Row) -> str:
@@ -118,12 +119,12 @@ class RowFormat(Format):
         return str(row.stored[tables[row.table].session])
 
     def is_followed(self, base: Connection, table: str, columns: Columns) -> bool:
-        """Return whether the program has gone on from a row that a repair has added."""
+        """Whether the program has gone on from a row that a repair added."""
         return False
 
 
 def row_of(table: ProgramTable, rowid: int, stored: Columns, start: int = 0) -> Row:
-    """Make the record of a row that was read, as if all JSON stood in one file from 0 on."""
+    """Return the record of a stored row, as if all JSON stood in one file, here at ``start``."""
     place = f"{table.name}.{stored.get(table.key)}"
     found = stored.get(table.text, "")
     raw = found.encode("utf-8", "surrogateescape") if type(found) is str else b""
@@ -149,7 +150,7 @@ def row_of(table: ProgramTable, rowid: int, stored: Columns, start: int = 0) -> 
 
 
 def new_row(table: ProgramTable, value: Columns) -> Row:
-    """Make a row that the database does not hold yet; the JSON in it is not encoded."""
+    """Return a row that the database does not hold yet; its JSON is still decoded."""
     place = f"{table.name}.{value.get(table.key, 'new')}"
     fresh = encode_record(value[table.text]) if table.text else b""
     return Row(place, value, fresh=fresh, table=table.name, column=table.text)
@@ -166,7 +167,7 @@ def put_value(row: Row, path: Path, new: Any) -> Row:
 
 
 def put_list(row: Row, new: list[Any]) -> Row:
-    """Return a row whose JSON is another list; elements that are in both keep their bytes."""
+    """Return a row whose JSON is another list; elements in both keep their bytes."""
     return _with(row, new, replace_list(row.text, (), row.json, new).encode())
 
 
@@ -186,7 +187,7 @@ def _with(row: Row, value: Any, fresh: bytes | None) -> Row:
 
 
 def columns_of(row: Row) -> Columns:
-    """Return the columns of a row as they are to be stored."""
+    """Return the columns of a row as they will be stored."""
     columns = {**row.stored, **{k: v for k, v in row.value.items() if k != row.column}}
     if row.fresh is not None and row.column:
         columns[row.column] = row.text
@@ -201,20 +202,21 @@ def rows_in(records: Iterable[Record], table: str) -> list[Row]:
 def number_rows(
     table: ProgramTable, rows: Sequence[Row], next_key: Callable[[], int]
 ) -> list[tuple[Row, Columns]]:
-    """Return the columns of rows in the order in which the program must read them.
+    """Return rows with their columns, in the order in which the program must read them.
 
-    Where the key counts, a new row gets the next number, and so does every row behind it that
-    would otherwise be read before it.
+    If the key counts up, a new row gets the next number, and so does every row after it that would
+    otherwise be read before it.
     """
     placed: list[tuple[Row, Columns]] = []
     last: Columns | None = None
     for row in rows:
         columns = columns_of(row)
         if table.counted:
-            is_late = last is not None and _spot(table, columns) <= _spot(table, last)
+            is_late = last is not None and _order_of(table, columns) <= _order_of(table, last)
             if row.rowid is None or is_late:
                 columns[table.key] = next_key()
                 before = last or columns
+                # the other sort columns must not put the row before its neighbour
                 for name in table.order[:-1]:
                     columns[name] = max(columns.get(name), before.get(name), key=sorting)
             last = columns
@@ -222,18 +224,18 @@ def number_rows(
     return placed
 
 
-def _spot(table: ProgramTable, columns: Columns) -> list[tuple[int, Any]]:
+def _order_of(table: ProgramTable, columns: Columns) -> list[tuple[int, Any]]:
     return [sorting(columns.get(name)) for name in table.order]
 
 
 def moment(value: Any, before: bool = False) -> int | float:
-    """Return the time in a column, 0 if it is none, or one right ``before`` it."""
+    """Return the time in a column, 0 if it has none, or a time just ``before`` it."""
     time = value if type(value) in (int, float) else 0
     return max(time - 1, _FIRST) if before else time
 
 
 def sorting(value: Any) -> tuple[int, Any]:
-    """Return what a value is sorted by in SQLite: nothing, numbers, text, bytes."""
+    """Return the key by which SQLite sorts a value: NULL, then numbers, text, bytes."""
     if value is None:
         return 0, 0
     if isinstance(value, (int, float)):

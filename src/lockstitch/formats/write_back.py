@@ -1,12 +1,12 @@
 """Writes a repaired history back into the records of its store: what all formats share.
 
-What keeps its order stays where it is, and what is new or moved goes behind what it follows
-(``keep_in_order``, ``lay_records``). A format says how a message becomes its record; one that keeps
-the messages of a dialect as they are needs no more than ``place_messages``.
+Messages that keep their order stay where they are, and new or moved ones go after the message they
+follow (``keep_in_order``, ``lay_records``). A format says how a message becomes its record. A
+format that stores the messages of a dialect unchanged needs only ``place_messages``.
 
-Where records name their parents, a walk from a leaf to its root never loops. If a parent is not in
-the file, or was passed already, the walk goes on at the record before it in the file if the program
-would do so, and reports the broken link either way. ``TreeRepair`` is one round of repairs.
+If records name their parents, a walk from a leaf to its root never loops. If a parent is missing,
+or the walk passed it already, the walk continues at the previous record in the file if the program
+would do so; either way it reports the broken link. ``TreeRepair`` is one round of repairs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Make = Callable[[Any, Record], Record]
 class MessageHome(Struct, frozen=True):
     """Where a message stands: the number of a record, and the path to the message in it.
 
-    ``listed`` says that the path leads into a list, whose elements may come and go;
-    ``bound`` that the record has another meaning, too, and stays when the message goes.
+    ``listed`` says that the path leads into a list, whose elements may come and go. ``bound`` says
+    that the record has another meaning, too, and stays if the message goes.
     """
 
     number: int
@@ -51,7 +51,7 @@ def enter_message(history: History, message: dict[str, Any], home: MessageHome) 
 
 
 def longest_kept_run(origins: Sequence[int]) -> set[int]:
-    """Return the positions of the longest rising run of origins: what keeps its order."""
+    """Return the positions of the longest rising run of origins, which keeps its order."""
     tails: list[int] = []
     ends: list[int] = []
     before = [NEW] * len(origins)
@@ -76,10 +76,10 @@ T = TypeVar("T")
 def keep_in_order(
     numbers: Sequence[int], units: Sequence[T]
 ) -> tuple[dict[int, T], dict[int, list[T]]]:
-    """Return what stays in its record, by its number, and what goes behind which record.
+    """Return the units that stay in their records, and those that go after each record.
 
-    ``numbers`` gives the record that each unit of the new conversation was in, ``NEW`` for none.
-    What is new or moved follows the last unit before it that stays, or goes in front (``NEW``).
+    ``numbers`` gives the old record of each unit of the new conversation, ``NEW`` for none. A new
+    or moved unit follows the last unit before it that stays, or goes in front (``NEW``).
     """
     stay = longest_kept_run(numbers)
     kept: dict[int, T] = {}
@@ -117,10 +117,10 @@ def lay_records(
 ) -> Iterator[tuple[int, Record]]:
     """Lay a conversation out over the records of its file; yield each with its number.
 
-    ``behind`` are new and moved records, by the number of the one that they follow; what follows
-    none goes in front of the record ``front``. Records of neither kind stay unless ``left_out``.
+    ``behind`` has new and moved records, by the number of the record that they follow; those that
+    follow none go before the record ``front``. Other records stay unless ``left_out``.
     """
-    # a record that moves may have been the last one, which need not end its line
+    # a moved record may have been the last one, without a line end
     added = {
         anchor: [(n, structs.replace(one, ending=one.ending or b"\n")) for n, one in lines]
         for anchor, lines in behind.items()
@@ -145,7 +145,7 @@ def adopt_orphans(  # noqa: PLR0913, PLR0917 - the records, and how they name th
     gone: Collection[int],
     heir: Callable[[int], str | None],
 ) -> Iterator[tuple[int, Record]]:
-    """Hang records whose parent is gone on its heir, the id of what stood before it."""
+    """Link records whose parent is removed to its heir, the id of a record before it."""
     for number, record in laid:
         name = record.value.get(link) if record.is_record else None
         parent = by_id.get(name) if type(name) is str else None
@@ -166,7 +166,7 @@ class Earlier(Generic[T]):
         self.places = list(accumulate((place for _, place in old), max))
 
     def than(self, number: int) -> T | None:
-        """Return what that record became; None if there is none."""
+        """Return what became of that record; None if there is none."""
         at = bisect_left(self.numbers, number)
         return self.values[self.order[self.places[at - 1]]] if at else None
 
@@ -226,7 +226,7 @@ class _MessagePlacement:
         return out
 
     def _lines_behind(self, anchor: int, near: Record) -> Iterator[Record]:
-        """Return the lines behind a message: those that moved there, and new ones."""
+        """Yield the lines that follow a message: those that moved there, and new ones."""
         for sourced in self.behind.get(anchor, ()):
             origin = sourced.origin
             home = self.homes[origin] if origin >= 0 else None
@@ -266,14 +266,14 @@ class _MessagePlacement:
 
 
 def value_at(value: Any, path: Path) -> Any:
-    """Return what stands at a path."""
+    """Return the value at a path."""
     for step in path:
         value = value[step]
     return value
 
 
 def replace_list(data: bytes, record: Record, path: Path, new: list[Any]) -> Record:
-    """Return a record with another list at a path; elements that are in both keep their bytes."""
+    """Return a record with another list at a path; elements in both keep their bytes."""
     old = value_at(record.value, path)
     if [*map(id, old)] == [*map(id, new)]:
         return record
@@ -290,7 +290,7 @@ CYCLE = "cycle"
 class TreeNode(Struct, gc=False):
     """A record in the tree: its number among the records, its id and the id of its parent.
 
-    ``aside`` marks what is no part of the main conversation, such as a sub-agent's record.
+    ``aside`` marks records outside the main conversation, such as a sub-agent's.
     """
 
     number: int
@@ -300,9 +300,9 @@ class TreeNode(Struct, gc=False):
 
 
 class BrokenLink(Struct, frozen=True):
-    """A link that leads nowhere: the number of the record, why, and where the walk went on.
+    """A link that leads nowhere: the number of the record, why, and where the walk continued.
 
-    ``onward`` is None where the walk ends.
+    ``onward`` is None if the walk ended.
     """
 
     number: int
@@ -320,8 +320,8 @@ class TreeWalk(Struct):
 class RecordTree:
     """The tree of a file's records.
 
-    ``bridges`` says whether the program goes on from a record whose parent cannot be reached to
-    the record before it in the file.
+    ``bridges`` says whether the program continues from a record whose parent cannot be reached to
+    the previous record in the file.
     """
 
     def __init__(
@@ -331,12 +331,12 @@ class RecordTree:
     ) -> None:
         self.nodes = nodes
         self.bridges = bridges
-        # Parents that the program takes in place of those that stand in the records, by number.
+        # Parents that the program uses instead of those in the records, by number.
         self.detours: dict[int, str] = {}
         self.by_id: dict[str, TreeNode] = {}
         self.children: dict[str, list[TreeNode]] = {}
         self.repeats: list[TreeNode] = []
-        # Whether every parent stands before its children: then no link is missing, or in a circle.
+        # Whether every parent comes before its children, so that no link is missing or circular.
         self.is_ordered = True
         for node in nodes:
             if node.parent is not None and node.parent not in self.by_id:
@@ -351,16 +351,16 @@ class RecordTree:
         self._main = [at for at, node in enumerate(nodes) if not node.aside]
 
     def parent_of(self, node: TreeNode) -> TreeNode | None:
-        """Return the record that another one hangs on, None if that is not in the file."""
+        """Return the parent of a record, None if that is not in the file."""
         return self.by_id.get(node.parent) if node.parent else None
 
     def walk(self, start: TreeNode) -> TreeWalk:
-        """Go from a record to its root."""
+        """Walk from a record to its root."""
         path: list[int] = []
         breaks: list[BrokenLink] = []
         seen: set[int] = set()
-        # Over how many records the walk looked from where: what was seen stays seen, so that
-        # nothing is looked at twice however many links are broken.
+        # Remember which stretches were passed already, so that no record is looked at twice however
+        # many links are broken.
         passed: dict[int, int] = {}
         node: TreeNode | None = start
         while node is not None:
@@ -384,7 +384,7 @@ class RecordTree:
         return TreeWalk(path[::-1], breaks)
 
     def before(self, number: int, gone: set[int]) -> TreeNode | None:
-        """Return the nearest earlier record of the main conversation that is not gone."""
+        """Return the nearest earlier record of the main conversation that is not in ``gone``."""
         for at in range(bisect_left(self._main, self.position(number)) - 1, -1, -1):
             node = self.nodes[self._main[at]]
             if node.number not in gone:
@@ -400,9 +400,9 @@ class RecordTree:
         return [node for node in self.nodes if node.parent and node.parent not in self.by_id]
 
     def circles(self, known: Mapping[str, TreeNode] | None = None) -> list[list[TreeNode]]:
-        """Return the circles of parents, each from the record on where its walk entered it.
+        """Return the circles of parents, each from the record at which its walk entered it.
 
-        ``known`` says which record an id means, where that is not the first one in the file.
+        ``known`` says which record an id means, if that is not the first one in the file.
         """
         known = self.by_id if known is None else known
         done: set[int] = set()
@@ -420,7 +420,7 @@ class RecordTree:
         return found
 
     def descendants(self, number: int) -> list[int]:
-        """Return a record and all that hang on it, but for what is aside, in file order."""
+        """Return a record and its descendants, without those that are aside, in file order."""
         todo = [self.by_number[number]]
         found: set[int] = set()
         # Records of one id have the same children.
@@ -439,7 +439,7 @@ class RecordTree:
         reached: set[int] | frozenset[int] = frozenset(),
         tops: dict[int, int] | None = None,
     ) -> int:
-        """Climb to the first record of a piece, up to what is reached; ``tops`` remembers it."""
+        """Climb to the first record of a piece, below those reached; ``tops`` caches the result."""
         tops = {} if tops is None else tops
         climbed: dict[int, None] = {}
         at: TreeNode | None = node
@@ -455,11 +455,11 @@ class RecordTree:
 
 
 class TreeRepair:
-    """One round of repairs on a session's records: what changes, by the numbers of the records.
+    """One round of repairs on a session's records: the changes, by the numbers of the records.
 
-    A program's repair has one step for each kind of trouble, in the order of ``steps``. The first
-    one that changes anything ends the round, since the records have to be parsed again before the
-    next can be judged. ``link`` is the key under which a record names its parent.
+    A program's repair has one step for each kind of fault, in the order of ``steps``. The first
+    step that changes anything ends the round, since the records have to be parsed again before the
+    next fault can be judged. ``link`` is the key under which a record names its parent.
     """
 
     link = ""
@@ -474,13 +474,13 @@ class TreeRepair:
         self.ledger = ledger
         self.values: dict[int, Record] = {}
         self.gone: set[int] = set()
-        # What goes in front of a record, and the order of all where that changes.
+        # The records that move to before a record, and the order of all if that changes.
         self.moves: dict[int, list[int]] = {}
         self.order: list[int] = []
         self.head: list[Record] = []
 
     def run(self) -> list[Record]:
-        """Take the first step that changes anything; return the same records if there is none."""
+        """Take the first step that changes anything; return the same records if none does."""
         for step in self.steps:
             step(self)
             if self.values or self.gone or self.moves or self.order or self.head:
@@ -488,7 +488,7 @@ class TreeRepair:
         moved = {number for numbers in self.moves.values() for number in numbers}
         order: list[int] = []
         for number in self.order or range(len(self.records)):
-            # what is moved may have others in front of it that move along
+            # other records may move along in front of a moved one
             todo = [] if number in moved else [(number, False)]
             while todo:
                 at, is_reached = todo.pop()
@@ -505,11 +505,11 @@ class TreeRepair:
         self.values[number] = amend_record(self.data, record, path, value)
 
     def note(self, code: str, action: str, number: int, text: str) -> None:
-        """Note what is done to a record."""
+        """Record what is done to a record."""
         self.ledger.note(RULES[code], action, self.records[number].place, text)
 
     def remove(self, code: str, number: int, text: str, value: Any) -> None:
-        """Take a record out, and keep its value in quarantine."""
+        """Remove a record, and keep its value in quarantine."""
         self.gone.add(number)
         self.note(code, "removed", number, text)
         self.ledger.set_aside(RULES[code], self.records[number].place, value)
@@ -517,10 +517,10 @@ class TreeRepair:
     def put_head_first(
         self, number: int, own: int, rebuild: Callable[[], Any], kind: str, title: str
     ) -> None:
-        """Put the head of the session in front: moved there, or written anew if it is lost.
+        """Put the head of the session at the start: moved there, or rebuilt if it is lost.
 
-        ``number`` is the record that stands in its place, ``own`` the head itself, -1 for none.
-        ``kind`` is the type of a head: a damaged one that is rebuilt goes.
+        ``number`` is the record that stands there now, ``own`` the head itself, -1 for none.
+        ``kind`` is the type of a head: a damaged head that is rebuilt is removed.
         """
         if own >= 0:
             self.note("LS610", "moved", own, f"{title} was moved to the start of the file")
@@ -536,13 +536,13 @@ class TreeRepair:
             self.gone.add(number)
             self.ledger.set_aside(RULES["LS610"], old.place, old.value)
 
-    def hang_children(self, name: str, parent: str | None) -> None:
-        """Hang all that hangs on the records of an id on another one."""
+    def move_children(self, name: str, parent: str | None) -> None:
+        """Link all children of the records with one id to another record."""
         for child in self.tree.children.get(name, ()) if self.tree else ():
             self.set(child.number, (self.link,), parent)
 
     def relink(self, code: str, number: int, parent: int | None, name: str | None = None) -> None:
-        """Hang a record on another one, or on none; ``name`` is the id of that if it is new."""
+        """Link a record to another one, or to none; ``name`` is the parent's id if it is new."""
         where = "no record"
         if parent is not None:
             where = f"line {self.records[parent].place}"

@@ -27,7 +27,7 @@ from lockstitch.sources.source import OWN, Opened, Report, Source
 from lockstitch.sources.targets import resolve_sources, session_paths
 
 _CHANGED = "the session is no longer what you were shown; nothing was changed: look again"
-_NO_SUCH = "there is no such session any more: look for sessions again"
+_NO_SUCH = "this session no longer exists: scan again"
 
 
 class Subject(Struct, frozen=True):

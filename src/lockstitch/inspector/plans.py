@@ -174,14 +174,14 @@ def plan_foreign(source: Source, action: str, options: Mapping[str, Any]) -> Act
     """Return the plan of an action; nothing is changed."""
     known = {"repair": _plan_repair, "undo": _plan_undo, "compact": _plan_compact}
     if action not in known:
-        raise UsageError("this action is not known for a session of another program")
+        raise UsageError("this action is not available for a session of another program")
     return known[action](source, options)
 
 
 def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     strategy = options.get("strategy", "close")
     if strategy not in _STRATEGIES:
-        raise UsageError("the strategy is close or rollback")
+        raise UsageError("the strategy must be close or rollback")
     wanted = RepairOptions(strategy, lossy=options.get("lossy") is True)
     found = source.open()
     plan = operations.plan_session(found, wanted)
@@ -208,11 +208,11 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         unit = "row" if found.before is None else "line"
         new = sum(one.before is None for one in different)
         gone = sum(one.after is None for one in different)
-        deeds = {"change": len(different) - new - gone, "be added": new, "be taken out": gone}
+        deeds = {"change": len(different) - new - gone, "be added": new, "be removed": gone}
         counts = ", ".join(f"{several(n, unit)} will {deed}" for deed, n in deeds.items() if n)
         made.says += [
-            f"{counts} in {shorten_home(source.path)}; all else keeps its bytes.",
-            "The original will be kept as a backup, and Undo brings it back.",
+            f"{counts} in {shorten_home(source.path)}; everything else keeps its bytes.",
+            "The original will be kept as a backup, and Undo restores it.",
         ]
         left = sum(one.severity != NOTE for one in made.remaining)
         if left:
@@ -220,7 +220,7 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
     if plan.changed:
         made.refusal = _in_use(found)
     else:
-        made.refusal = "; ".join(plan.before.notes) or "there is nothing that a repair changes"
+        made.refusal = "; ".join(plan.before.notes) or "a repair would change nothing here"
 
     def apply() -> list[str]:
         done = operations.write_plan(found, plan, backups.new_run())
@@ -228,7 +228,9 @@ def _plan_repair(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         if done.backup and os.path.isabs(done.backup):  # noqa: PTH117 - as everywhere
             says.append(f"The original is kept: {shorten_home(done.backup)}")
         if done.quarantine:
-            says.append(f"{several(len(done.quarantine), 'piece')} had to go and is kept with it.")
+            says.append(
+                f"{several(len(done.quarantine), 'piece')} had to be removed and is kept with it."
+            )
         return says
 
     return ActionPlan(made, apply)
@@ -243,7 +245,7 @@ def _in_use(found: Opened) -> str:
 
 
 def _plan_undo(source: Source, _options: Mapping[str, Any]) -> ActionPlan:
-    made = Preview("undo", "Take the last repair back", "Undo")
+    made = Preview("undo", "Undo the last repair", "Undo")
     if source.kind == POSTGRES:
         made.says = ["The rows that the last repair of this thread added will be deleted."]
         made.stamp = make_stamp(source.session)
@@ -291,7 +293,7 @@ def _describe_undo(backup: Backup) -> str:
     moment = datetime.fromtimestamp(changed / 1e9, UTC)
     return (
         f"The file of {size(now)}, last changed {moment:%Y-%m-%d %H:%M:%S} UTC, will be replaced "
-        f"by the {size(backup.file.lstat().st_size)} of before {when}, byte for byte."
+        f"by the {size(backup.file.lstat().st_size)} from before {when}, byte for byte."
     )
 
 
@@ -304,7 +306,7 @@ def _preview_compaction(outlook: Shorter, budget: int, stamp: str, *says: str) -
         return made
     how = "old results are shortened"
     if outlook.turns:
-        how = f"a digest takes the place of {several(outlook.turns, 'turn')}"
+        how = f"a digest replaces {several(outlook.turns, 'turn')}"
     made.says = [f"About {before.tokens} tokens will become {after.tokens}: {how}.", *says]
     made.changes = outlook.changes
     return made
@@ -329,8 +331,8 @@ def _plan_compact(source: Source, options: Mapping[str, Any]) -> ActionPlan:
         budget,
         make_stamp(digest, budget),
         "The last turns stay as they are. No model is asked: a digest of what was said and done "
-        "takes the place of the first turns.",
-        "The original will be kept as a backup, and Undo brings it back.",
+        "replaces the first turns.",
+        "The original will be kept as a backup, and Undo restores it.",
     )
     made.refusal = made.refusal or _in_use(found)
     return ActionPlan(
@@ -345,7 +347,9 @@ def parse_budget(options: Mapping[str, Any]) -> int:
     """Return how many tokens a compacted session may have."""
     budget = options.get("budget", compaction.BUDGET)
     if not isinstance(budget, int) or not _LEAST_TOKENS <= budget <= _MOST_TOKENS:
-        raise UsageError(f"the budget is a number of tokens from {_LEAST_TOKENS} to {_MOST_TOKENS}")
+        raise UsageError(
+            f"the budget must be a number of tokens from {_LEAST_TOKENS} to {_MOST_TOKENS}"
+        )
     return budget
 
 
@@ -382,18 +386,18 @@ def plan_own(target: str, session: str, action: str, options: Mapping[str, Any])
         "uncompact": _plan_uncompact,
     }
     if action not in known:
-        raise UsageError("this action is not known for a session of a store")
+        raise UsageError("this action is not available for a session of a store")
     return known[action](target, session, options)
 
 
 def _plan_own_repair(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
     found = stored.salvage(target, session)
     findings = stored.findings_of(found)
-    made = Preview("repair", "Write this session anew", "Repair", make_stamp(findings))
+    made = Preview("repair", "Rebuild this session", "Repair", make_stamp(findings))
     made.says = [
         f"{stored.summary_of(found)}.",
-        "The session will be written anew from all that can be read of it, with a note in the "
-        "place of what cannot. The damaged one will be kept beside it, and Undo brings it back.",
+        "The session will be rebuilt from everything that can be read of it, with a note in "
+        "place of what cannot. The damaged one will be kept beside it, and Undo restores it.",
     ]
     made.refusal = "" if findings else "nothing of it is damaged"
     said = "Repaired. The damaged session is kept as"
@@ -401,11 +405,12 @@ def _plan_own_repair(target: str, session: str, _options: Mapping[str, Any]) -> 
 
 
 def _plan_own_undo(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
-    made = Preview("undo", "Take the last repair back", "Undo", make_stamp(_end(target, session)))
+    made = Preview("undo", "Undo the last repair", "Undo", make_stamp(_end(target, session)))
     made.says = [
-        "The damaged session will have its name again; what it has become will be kept beside it."
+        "The damaged session will have its name again; the repaired one, with everything added "
+        "since, will be kept beside it."
     ]
-    said = "The session is as it was before its repair; what it had become:"
+    said = "The session is as it was before its repair; its later state is kept as"
     return ActionPlan(made, lambda: [f"{said} {stored.undo(target, session).aside}."])
 
 
@@ -429,33 +434,33 @@ def _plan_rewind(
     place = None if is_back else _read_place(options)
     journal = stored.read(target, session)
     aim, end = stored.aim(journal, place), journal.state.seq
-    made = Preview("rewind", "Go back to an earlier place", "Go back", make_stamp(end, aim))
+    made = Preview("rewind", "Go back to an earlier point", "Go back", make_stamp(end, aim))
     if is_back:
-        made = Preview("unrewind", "Take the last rewind back", "Take back", made.stamp)
+        made = Preview("unrewind", "Undo the last rewind", "Take back", made.stamp)
     left = stored.left_behind(journal, aim)
-    what = "Nothing leaves the conversation; what an earlier rewind took out is back."
+    what = "Nothing leaves the conversation; what an earlier rewind removed is back."
     if left != stored.Left(0, 0, 0):
         replies = f"{left.replies} {'reply' if left.replies == 1 else 'replies'}"
         parts = [several(left.turns, "turn"), replies, several(left.calls, "call")]
         what = f"{', '.join(parts)} will leave the conversation."
     made.says = [
-        f"The session will go on from record {aim}; it ends at record {end} now.",
+        f"The session will continue from record {aim}; it ends at record {end} now.",
         what,
-        "It is one more record: nothing is deleted, and it can be taken back.",
+        "It is one more record: nothing is deleted, and it can be undone.",
     ]
 
     def apply() -> list[str]:
         moved = stored.rewind(target, session, to=None if is_back else aim)
         if is_back:
-            return [f"The rewind is taken back: the session goes on from record {moved.to}."]
-        return [f"The session goes on from record {moved.to}. Nothing was deleted."]
+            return [f"The rewind is undone: the session continues from record {moved.to}."]
+        return [f"The session continues from record {moved.to}. Nothing was deleted."]
 
     return ActionPlan(made, apply)
 
 
 def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionPlan:
     new, at = options.get("name"), options.get("to")
-    made = Preview("fork", "Make a new session of this one", "Fork")
+    made = Preview("fork", "Make a new session from this one", "Fork")
     if not isinstance(new, str) or not new.strip():
         made.refusal = "give the new session a name"
         return ActionPlan(made, list)
@@ -469,7 +474,7 @@ def _plan_fork(target: str, session: str, options: Mapping[str, Any]) -> ActionP
     ]
     try:
         stored.found(target, new)
-        made.refusal = f"there is a session {new} already: choose another name"
+        made.refusal = f"there is already a session {new}: choose another name"
     except UsageError as error:
         made.refusal = str(error)
     except LockstitchError:
@@ -491,7 +496,7 @@ def _plan_own_compact(target: str, session: str, options: Mapping[str, Any]) -> 
         budget,
         make_stamp(journal.state.seq, budget),
         "No model is asked. It is one more record: the original stays readable, and the "
-        "compaction can be taken back.",
+        "compaction can be undone.",
     )
     return ActionPlan(
         made, lambda: _describe_compaction(stored.compact(target, session, budget=budget))
@@ -499,12 +504,12 @@ def _plan_own_compact(target: str, session: str, options: Mapping[str, Any]) -> 
 
 
 def _plan_uncompact(target: str, session: str, _options: Mapping[str, Any]) -> ActionPlan:
-    made = Preview("uncompact", "Take the compaction back", "Take back")
+    made = Preview("uncompact", "Undo the compaction", "Take back")
     made.stamp = make_stamp(_end(target, session))
-    made.says = ["All of the conversation will be sent again. It is one more record."]
+    made.says = ["The whole conversation will be sent again. It is one more record."]
 
     def apply() -> list[str]:
         stored.uncompact(target, session)
-        return ["All of the conversation is sent again."]
+        return ["The whole conversation is sent again."]
 
     return ActionPlan(made, apply)

@@ -205,7 +205,7 @@ class Inspector:
     async def _enter(self, request: web.Request) -> web.Response:
         sent = await _fields(request)
         if not self.guard.enters(sent.get("token")):
-            return _error(403, "this address was used before, or is of another run")
+            return _error(403, "this address was already used, or belongs to another run")
         response = _json({"token": self.guard.token})
         name, value = self.guard.cookie_name, self.guard.cookie
         response.set_cookie(name, value, httponly=True, samesite="Strict", path="/")
@@ -232,9 +232,7 @@ class Inspector:
 
     async def _store(self, _: web.Request) -> web.Response:
         if not self.catalog.is_store:
-            raise UsageError(
-                "the page does not show a Lockstitch store, so there is nothing to sum up"
-            )
+            raise UsageError("the page does not show a Lockstitch store, so there is no summary")
         return _json(await self._alone(describe_store, str(self.catalog.target)))
 
     async def _rescan(self, _: web.Request) -> web.Response:
@@ -290,7 +288,7 @@ class Inspector:
     async def _view(self, request: web.Request) -> SessionPage:
         view = self.shelf.view(self._subject(request), _number(request.query.get("version", "0")))
         if view is None:
-            raise web.HTTPGone(reason="the session was read again since: look again")
+            raise web.HTTPGone(reason="the session has been read again since: look again")
         return view
 
     # What can be done with it.

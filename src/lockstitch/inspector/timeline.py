@@ -130,7 +130,7 @@ def _beginning(text: str, most: int | None) -> tuple[str, int]:
 # How many rewinds of a session to show with what they removed; each takes a fold of its records.
 _MOST_REWINDS = 20
 _REWOUND = "left behind on purpose, by a rewind"
-_SUMMED_UP = "summed up by a compaction"
+_SUMMED_UP = "summarized by a compaction"
 _LEADS = {LOST: "a resume drops this, ", LEFT: "", COMPACTED: ""}
 
 

@@ -344,31 +344,31 @@ def describe(
 def check_title(title: object) -> str:
     """Return a title if it is valid; raise ``UsageError`` otherwise."""
     if not isinstance(title, str) or len(title) > LONGEST_TITLE or not title.isprintable():
-        raise UsageError(f"a title is one line of at most {LONGEST_TITLE} characters")
+        raise UsageError(f"a title must be one line of at most {LONGEST_TITLE} characters")
     return title
 
 
 def check_tags(tags: object) -> tuple[str, ...]:
     """Return tags without duplicates, in order; raise ``UsageError`` if one is not valid."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
-        raise UsageError("tags are a list of texts")
+        raise UsageError("tags must be a list of strings")
     found = list(tags)
     if len(found) > MOST_TAGS or not all(
         isinstance(tag, str) and 0 < len(tag) <= LONGEST_TAG and tag.isprintable() for tag in found
     ):
         raise UsageError(
-            f"tags are at most {MOST_TAGS} texts of 1 to {LONGEST_TAG} characters on one line"
+            f"tags must be at most {MOST_TAGS} strings of 1 to {LONGEST_TAG} characters on one line"
         )
     return tuple(sorted(set(found)))
 
 
 def _payload(metadata: object) -> Raw:
     if not isinstance(metadata, Mapping):
-        raise UsageError("metadata is a dictionary that can be written as JSON")
+        raise UsageError("metadata must be a dictionary that can be written as JSON")
     try:
         raw = msgspec.json.encode(dict(metadata))
     except (TypeError, ValueError, RecursionError):
-        raise UsageError("metadata is a dictionary that can be written as JSON") from None
+        raise UsageError("metadata must be a dictionary that can be written as JSON") from None
     if len(raw) > LARGEST:
-        raise UsageError(f"metadata has at most {LARGEST} bytes as JSON; this has {len(raw)}")
+        raise UsageError(f"metadata may have at most {LARGEST} bytes as JSON; this has {len(raw)}")
     return Raw(raw)

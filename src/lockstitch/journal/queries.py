@@ -61,7 +61,7 @@ class SearchWords:
     def __init__(self, text: object) -> None:
         self.words = text.casefold().split() if isinstance(text, str) else []
         if not self.words:
-            raise UsageError("there is nothing to look for: give one word or more")
+            raise UsageError("there is nothing to search for: pass one word or more")
         self._plain = [word.encode() for word in self.words if _PLAIN.fullmatch(word)]
 
     def __repr__(self) -> str:

@@ -106,7 +106,7 @@ def verify_chain(
     for record in records:
         seq += 1
         if record.seq != seq:
-            raise Damaged(f"record {seq} is missing, the next one is {record.seq}").about(*where)
+            raise Damaged(f"record {seq} is missing; the next one is {record.seq}").about(*where)
         before = digest_of(before, seq, record.epoch, record)
         if before != record.digest:
             raise Damaged(f"record {seq} is not what was written (checksum)").about(*where)
@@ -115,11 +115,11 @@ def verify_chain(
         epoch = record.epoch
         yield record
     if seq < last:
-        raise Damaged(f"record {seq + 1} is missing; the session goes on to record {last}").about(
+        raise Damaged(f"record {seq + 1} is missing; the session continues to record {last}").about(
             *where
         )
     if end is not None and seq == end.seq and before != end.digest:
-        raise Damaged(f"record {seq} is not the one that was written last (checksum)").about(*where)
+        raise Damaged(f"record {seq} is not the last one that was written (checksum)").about(*where)
 
 
 def blob_name(value: bytes) -> str:
@@ -153,7 +153,8 @@ def check_name(name: object) -> str:
     """Return a session's name, which becomes part of file names and URLs, if it is valid."""
     if not isinstance(name, str) or not _SESSION.fullmatch(name):
         raise UsageError(
-            "a session's name has 1 to 128 letters, digits, '.', '_' or '-' and no leading dot"
+            "a session's name must have 1 to 128 letters, digits, '.', '_' or '-' and no "
+            "leading dot"
         )
     return name
 
@@ -161,7 +162,7 @@ def check_name(name: object) -> str:
 def check_key(key: object) -> str:
     """Return an idempotency key if it is valid; raise ``UsageError`` otherwise."""
     if not isinstance(key, str) or not _KEY.fullmatch(key):
-        raise UsageError("a key has 1 to 128 printable ASCII characters and no space")
+        raise UsageError("a key must have 1 to 128 printable ASCII characters and no space")
     return key
 
 

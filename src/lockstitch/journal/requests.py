@@ -93,7 +93,7 @@ def heal_request(projector: Projector, messages: list[Any], dialect: str) -> lis
             made = _repair(projector, projector.native(), dialect)
     if isinstance(made, Plan):
         codes = ", ".join(sorted(_codes(made)))
-        raise Unreadable(f"this session makes no valid {made.dialect} request ({codes})")
+        raise Unreadable(f"this session gives no valid {made.dialect} request ({codes})")
     return made
 
 

@@ -236,7 +236,7 @@ class _RemnantJudge:
         elif not links and one.is_sealed:
             self._take(Salvaged(seq, "behind", record), record.digest)
         elif not links and _makes_sense(record):
-            why = "the record before it, which it is checked by, is lost"
+            why = "the record before it, which it is checked with, is lost"
             self._take(Salvaged(seq, "unproven", record, why=why), record.digest)
         elif right := next(filter(None, (correct_bit(link, record) for link in links)), None):
             why = "one bit of it has changed"
@@ -244,7 +244,7 @@ class _RemnantJudge:
         else:
             said = [record.digest] if len(record.digest) == DIGEST_SIZE else []
             made = [digest_of(link, seq, record.epoch, record) for link in links]
-            why = "its checksum does not fit"
+            why = "its checksum does not match"
             self._take(Salvaged(seq, "damaged", record, why=why), *(said + made)[:_MOST_LINKS])
 
     def _take(self, one: Salvaged, *links: bytes) -> None:
@@ -260,7 +260,7 @@ class _RemnantJudge:
         done, notes = self._done, []
         ends = {one.record.digest: one.seq for one in done if one.record is not None}
         if head is None:
-            notes.append("what the store says of its end cannot be read")
+            notes.append("what the store says about its end cannot be read")
         elif done and head.digest in self._links and done[-1].proof == "damaged":
             self._restore_previous(head.digest)
         elif done and done[-1].proof == "missing":
@@ -268,21 +268,21 @@ class _RemnantJudge:
             # and nothing is missing after that record.
             if head.digest in ends:
                 done = done[:-1]
-                notes.append(f"it ends at record {ends[head.digest]}, and the store says otherwise")
+                notes.append(f"it ends at record {ends[head.digest]}, but the store says otherwise")
         else:
             end: tuple[int, bytes | None] = (0, START)
             if done:
                 last, record = done[-1], done[-1].record
                 end = (last.seq + last.count - 1, record.digest if record else None)
             if (head.seq, head.digest) != end:
-                notes.append(f"it ends at record {end[0]}, and the store says otherwise")
+                notes.append(f"it ends at record {end[0]}, but the store says otherwise")
         over = [one for one in self._loose if not one.is_guess]
         done += [Salvaged(0, "damaged", one.record, one.raw, _FORM) for one in over]
         return done, tuple(notes)
 
 
-_CHECKSUM = "its checksum has changed, and nothing else of it"
-_FORM = "it is not in the form in which records are kept"
+_CHECKSUM = "its checksum has changed, and nothing else"
+_FORM = "it does not have the form of a record"
 
 
 def _makes_sense(record: JournalRecord) -> bool:

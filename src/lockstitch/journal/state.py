@@ -115,7 +115,7 @@ Item = Spoken | ModelReply | Late
 
 
 class Checkpoint(Struct, frozen=True, gc=False):
-    """A place to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
+    """A point to go back to: before a ``batch`` of calls, at a ``turn``'s end, or ``named``."""
 
     seq: int
     at: int
@@ -272,7 +272,11 @@ def texts_in(view: JournalView, read: Read) -> dict[Role, str]:
 
 def leading(texts: dict[Role, str], dialect: str) -> list[Any]:
     """Return the messages that hold instructions in a dialect; none if a parameter holds them."""
-    exchange = exchange_of(profile_named(dialect).dialect)
+    profile = profile_named(dialect)
+    if profile.system_first and len(texts) > 1:
+        # a chat template accepts one system message, at the start
+        texts = {ROLES[0]: _joined(texts)}
+    exchange = exchange_of(profile.dialect)
     return list(exchange.leading_messages(texts, is_own=":" not in dialect))
 
 
@@ -285,7 +289,11 @@ def beside(texts: dict[Role, str], dialect: str) -> Any:
     if not texts:
         return None
     exchange = exchange_of(profile_named(dialect).dialect)
-    return exchange.system_parameter("\n\n".join(texts.values()))
+    return exchange.system_parameter(_joined(texts))
+
+
+def _joined(texts: dict[Role, str]) -> str:
+    return "\n\n".join(texts.values())
 
 
 CHECKPOINT = "checkpoint"

@@ -438,7 +438,7 @@ def _claude_way(asked: CommandLine) -> ProxyWay:
     base = set_there or asked.environ.get("ANTHROPIC_BASE_URL") or _ANTHROPIC
     if set_there:
         if any(word.partition("=")[0] == "--settings" for word in asked.arguments):
-            made.why = "its settings say where it sends to, and --settings is taken"
+            made.why = "its settings say where it sends to, and --settings is already used"
             return made
         # Settings take precedence over the environment; the last argument takes precedence over
         # all.
@@ -471,7 +471,7 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
     if "model_provider" in overrides:
         provider = overrides["model_provider"][1]
     if "--oss" in asked.arguments:
-        made.why = "--oss asks a model on this machine"
+        made.why = "--oss uses a model on this machine"
         return made
     key = "openai_base_url" if provider == "openai" else f"model_providers.{provider}.base_url"
     base = overrides.get(key, (0, ""))[1] or _value_at(settings, *key.split("."))
@@ -481,7 +481,7 @@ def _codex_way(asked: CommandLine) -> ProxyWay:
         )
         base = _CHATGPT if is_login else f"{_OPENAI}/v1"
     if not isinstance(base, str) or not base:
-        made.why = f"it is not known where its provider {provider} is"
+        made.why = f"the address of its provider {provider} is not known"
         return made
     bare, version = split_version(base)
     ours = f'{key}="{HERE}{version}"'
@@ -510,7 +510,9 @@ def _opencode_way(asked: CommandLine) -> ProxyWay:
     except ValueError:
         own = None
     if not isinstance(own, dict):
-        raise UsageError("OPENCODE_CONFIG_CONTENT holds no JSON object: correct it, or unset it")
+        raise UsageError(
+            "OPENCODE_CONFIG_CONTENT does not hold a JSON object: correct it, or unset it"
+        )
     providers: dict[str, str] = {}
     for found in [*map(_read_json, files), own]:
         for name, value in (_value_at(found, "provider") or {}).items():

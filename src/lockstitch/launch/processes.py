@@ -189,7 +189,7 @@ def require_proxy() -> None:
 
     if find_spec("aiohttp") is None:
         raise UsageError(
-            "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or give --no-proxy"
+            "the proxy needs aiohttp: pip install 'lockstitch[proxy]', or use --no-proxy"
         )
 
 

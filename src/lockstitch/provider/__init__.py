@@ -135,7 +135,7 @@ class InjectedFault(Struct, frozen=True, kw_only=True):
 
     @property
     def breaks(self) -> bool:
-        """Whether the answer does not arrive whole, so that a client has to ask again."""
+        """Whether the answer may be incomplete, so that a client has to ask again."""
         is_cut = self.cut is not None or self.cut_bytes is not None
         return self.drop or bool(self.status) or is_cut or self.stall == math.inf
 
@@ -193,7 +193,7 @@ def fault_in(text: str) -> InjectedFault:
         found[name.replace("-", "_")] = _value_of(name, value)
     if found and found.keys() <= _CONDITIONS:
         raise UsageError(
-            f"{text!r} names no fault, only when one shall happen: add one, such as drop"
+            f"{text!r} names no fault, only when one should happen: add one, such as drop"
         )
     return InjectedFault(words=" ".join(text.split()), **found)
 
@@ -223,7 +223,7 @@ def _value_of(name: str, value: str) -> Any:
         raise UsageError(f"{name} takes a whole number, as in {name}=3")
     number = int(value)
     if field == "times" and not number:
-        raise UsageError(f"{name} takes a whole number from 1 on")
+        raise UsageError(f"{name} takes a whole number, 1 or more")
     if field == "status" and not _LOWEST_STATUS <= number <= _HIGHEST_STATUS:
         raise UsageError(f"{name} takes the status of an error, {_LOWEST_STATUS} to 599")
     return number
@@ -264,6 +264,14 @@ def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[St
         if fault.stall is not None and number + 1 == fault.after:
             yield Silence(fault.stall)
     yield DeliveryEnd.WHOLE
+
+
+def arrives_whole(events: Iterable[bytes], fault: InjectedFault) -> bool:
+    """Whether an answer gets to its end all the same, because it is too short for its fault."""
+    if fault.drop or fault.status or (fault.stall == math.inf and not fault.after):
+        return False
+    steps = list(delivery_steps(events, fault))
+    return steps[-1] is DeliveryEnd.WHOLE and Silence(math.inf) not in steps
 
 
 class ScriptedCall(Struct, frozen=True, forbid_unknown_fields=True):
@@ -347,6 +355,11 @@ class Script:
         """Return the reply for a request whose answer will be cut short, without using it up."""
         return self._left[0] if self._fits(request.tools) else OK
 
+    def use_up(self, reply: Reply) -> None:
+        """Take off a reply that was shown by ``preview``, and arrived all the same."""
+        if self._left and self._left[0] is reply:
+            del self._left[0]
+
     def _fits(self, tools: AbstractSet[str]) -> bool:
         return bool(self._left) and all(call.name in tools for call in self._left[0].calls)
 
@@ -354,7 +367,7 @@ class Script:
 def replies_of(values: Any) -> list[Reply]:
     """Return the replies in a list of replies, texts or plain data; raise ``Unreadable``."""
     if not isinstance(values, list | tuple):
-        raise Unreadable("holds no list of replies")
+        raise Unreadable("does not hold a list of replies")
     replies = []
     for number, value in enumerate(values, 1):
         try:
@@ -371,7 +384,7 @@ def reply_of(value: Any) -> Reply:
     try:
         reply = value if isinstance(value, Reply) else msgspec.convert(value, Reply)
     except msgspec.ValidationError as error:
-        raise Unreadable(f"is no reply: {error}") from None
+        raise Unreadable(f"is not a reply: {error}") from None
     if not (reply.text or reply.calls or reply.parsed_fault.breaks):
         raise Unreadable("has neither text nor calls")
     return reply
@@ -497,8 +510,8 @@ async def listen(runner: BaseRunner, host: str, *ports: int, is_shared: bool = F
 
 
 def port_is_taken(where: str) -> UsageError:
-    """Return the error for a port that is not free."""
-    return UsageError(f"cannot listen on {where}: it is taken or not allowed")
+    """Return the error for a port on which nothing can listen."""
+    return UsageError(f"cannot listen on {where}: the address is in use or not allowed")
 
 
 async def until_stopped(

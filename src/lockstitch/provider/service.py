@@ -24,6 +24,7 @@ from lockstitch.provider import (
     Incoming,
     InjectedFault,
     Script,
+    arrives_whole,
 )
 from lockstitch.provider.apis import (
     COUNT,
@@ -250,8 +251,9 @@ class Service:
         try:
             request = self._incoming(asked, verdict.body)
             fault = self._faults.take(summary=request.is_summary)
-            reply = (self._script.preview if fault.breaks else self._script.reply)(request)
-            if reply.fault and not fault.breaks:
+            is_kept = fault.breaks
+            reply = (self._script.preview if is_kept else self._script.reply)(request)
+            if reply.fault and not is_kept:
                 fault = reply.parsed_fault
         except LockstitchError as error:
             return self._error(wire, data, _BROKEN_SCRIPT, f"The script of replies failed: {error}")
@@ -262,9 +264,15 @@ class Service:
             verdict.body, reply, at, ident_of(data), created, tokens_in(data), fault.ids
         )
         status = _NOTHING_SENT if fault.drop else 200
-        if at.asks == STREAM or verdict.body.get("stream"):
+        is_stream = at.asks == STREAM or bool(verdict.body.get("stream"))
+        body = {} if is_stream else wire.whole(turn)
+        if is_kept:
+            events = wire.stream(turn) if is_stream else [json.dumps(body).encode()]
+            if arrives_whole(events, fault):
+                self._script.use_up(reply)
+        if is_stream:
             return ProviderAnswer(status, turn=turn, fault=fault, number=self._number)
-        return ProviderAnswer(status, wire.whole(turn), fault=fault, number=self._number)
+        return ProviderAnswer(status, body, fault=fault, number=self._number)
 
     def _incoming(self, asked: ReceivedRequest, body: Mapping[str, Any]) -> Incoming:
         wire = asked.wire

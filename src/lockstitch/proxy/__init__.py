@@ -62,7 +62,9 @@ def region_of(url: str) -> str:
     """Return the region in an AWS address."""
     found = _REGION.search(f"{urlsplit(url).hostname}.")
     if found is None:
-        raise UsageError('an upstream with sign = "aws" needs an AWS address with a region in it')
+        raise UsageError(
+            'an upstream with sign = "aws" needs an AWS address that contains a region'
+        )
     return found[1]
 
 
@@ -226,7 +228,9 @@ def check_settings(settings: Settings) -> Settings:
         for address in filter(None, (upstream.url, upstream.proxy)):
             parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
-                raise UsageError("an upstream is an http or https address without a user in it")
+                raise UsageError(
+                    "an upstream must be an http or https address without a user in it"
+                )
             if parts.query or parts.fragment:
                 raise UsageError("the address of an upstream must have no query and no fragment")
         if not _PREFIX.fullmatch(upstream.prefix) or upstream.prefix.startswith("/lockstitch"):

@@ -106,9 +106,9 @@ def prometheus_text(found: Metrics) -> str:
 
     for name, what, labels, counts in (
         ("requests", "Requests answered, by route and status.", "route status", found.requests),
-        ("repairs", "What was repaired in requests, by code.", "code", found.healed),
-        ("left", "What could not be repaired in requests, by code.", "code", found.left),
-        ("errors", "Failures on the way, by kind.", "kind", found.errors),
+        ("repairs", "Findings repaired in requests, by code.", "code", found.healed),
+        ("left", "Findings that could not be repaired in requests, by code.", "code", found.left),
+        ("errors", "Failures while forwarding, by kind.", "kind", found.errors),
     ):
         whole = add_head(f"{name}_total", "counter", what)
         for key, number in sorted(counts.items()):
@@ -116,11 +116,13 @@ def prometheus_text(found: Metrics) -> str:
             pairs = zip(labels.split(), key.split(), strict=True)
             shown = ",".join(f'{label}="{word}"' for label, word in pairs)
             lines.append(f"{whole}{{{shown}}} {number}")
-    whole = add_head("retries_total", "counter", "Requests sent once more after a refusal.")
+    whole = add_head("retries_total", "counter", "Requests sent again after a refusal.")
     lines.append(f"{whole} {found.retries}")
     whole = add_head("running", "gauge", "Requests being served now.")
     lines.append(f"{whole} {found.running}")
-    whole = add_head("added_seconds", "histogram", "Time from a whole request to its sending on.")
+    whole = add_head(
+        "added_seconds", "histogram", "Time from the complete request to forwarding it."
+    )
     seen = 0
     for bound, number in zip((*map(str, BOUNDS), "+Inf"), found.added, strict=True):
         seen += number
@@ -269,7 +271,7 @@ class Proxy:
     def _answer_itself(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Answer a request to the proxy itself, under paths that no provider's API has."""
         if request.method not in ("GET", "HEAD"):
-            raise RefusedRequest(405, f"{path} is only for reading: send GET")
+            raise RefusedRequest(405, f"{path} is read-only: send GET")
         if path == _HEALTH:
             return web.json_response({"status": "ok"})
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -365,7 +367,7 @@ class Proxy:
             return
         asked.decision = found
         if found.left and self.settings.fail_closed:
-            text = f"the request would be refused ({http.spell_counts(found.left)})"
+            text = f"the provider would refuse the request ({http.spell_counts(found.left)})"
             raise RefusedRequest(400, text, "unrepaired")
 
     def _begin_recording(
@@ -426,7 +428,7 @@ class Proxy:
                 proxy=asked.upstream.proxy or None,
             )
         except TimeoutError as error:
-            text = f"the upstream does not answer in time ({type(error).__name__})"
+            text = f"the upstream did not answer in time ({type(error).__name__})"
             raise RefusedRequest(504, text, "upstream") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error.__cause__, RefusedRequest):
@@ -484,7 +486,7 @@ class Proxy:
                 await passage.keep_part()
             if asked.request.transport is not None:
                 asked.request.transport.close()
-            raise ConnectionResetError("the reply ended before it was whole") from error
+            raise ConnectionResetError("the reply ended before it was complete") from error
         except BaseException:
             if passage is not None:
                 # Keep what arrived although the client is gone and this task is being cancelled.
@@ -537,7 +539,7 @@ async def _read_chunks(request: web.BaseRequest, settings: Settings) -> AsyncIte
         except TimeoutError:
             raise RefusedRequest(408, "the request did not arrive in time") from None
         except web.RequestPayloadError:
-            raise RefusedRequest(400, "the body is not what its headers say") from None
+            raise RefusedRequest(400, "the body does not match its headers") from None
         if not chunk:
             return
         size += len(chunk)

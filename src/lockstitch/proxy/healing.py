@@ -129,7 +129,7 @@ def _decide_by_plan(data: bytes, body: dict[str, Any], plan: Plan) -> HealDecisi
         # what only Python can read is read as a whole
         is_planned = _value(written.data) == plan.plain
     if not is_planned or not new:
-        raise Miswritten("the healed request could not be written as it was planned")
+        raise Miswritten("the healed request could not be written as planned")
     repaired = _count(change.code for change in plan.changes)
     places = tuple(change.place for change in plan.changes)
     return HealDecision(written.data, repaired=repaired, places=places)

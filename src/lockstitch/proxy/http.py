@@ -218,7 +218,7 @@ def _decoder_for(name: str) -> _ZlibDecoder | _ZstdDecoder:
         return _ZlibDecoder("deflate")
     package = _zstandard() if name == "zstd" else None
     if package is None:
-        raise UndecodableBody("the encoding of the body is not known here")
+        raise UndecodableBody("the encoding of the body is not supported here")
     return _ZstdDecoder(package)
 
 
@@ -343,9 +343,11 @@ def find_refusal(settings: Settings, headers: Mapping[str, str], token: str) -> 
     scheme, _, rest = (origin or "").partition("://")
     is_local = scheme in ("http", "https") and host_name(rest) in LOOPBACK
     if origin is not None and origin not in settings.origins and not is_local:
-        return "requests of this web page are refused; to take them, list its origin in `origins`"
+        return (
+            "requests from this web page are refused; to accept them, list its origin in `origins`"
+        )
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
-        return "requests that a web page of another site sends are refused"
+        return "requests sent by a web page of another site are refused"
     return ""
 
 

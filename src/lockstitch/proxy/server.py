@@ -56,7 +56,7 @@ def describe_event(event: ProxyEvent) -> str:
         event.repaired and f"repaired {spell_counts(event.repaired)}",
         event.left and f"left {spell_counts(event.left)}",
         event.places and f"at {', '.join(event.places)}",
-        event.retried and "(sent once more after a refusal)",
+        event.retried and "(sent again after a refusal)",
         event.error and f"error: {event.error}",
     )
     return " ".join(str(word) for word in words if word)
@@ -235,7 +235,7 @@ def serve_from_workers(
     """
     settings = check_settings(settings)
     if not hasattr(socket, "SO_REUSEPORT"):
-        raise UsageError("this system does not let processes share a port: leave --workers out")
+        raise UsageError("this system does not let processes share a port: leave out --workers")
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with (
         socket.socket(family, socket.SOCK_STREAM) as held,
@@ -310,7 +310,8 @@ class _Supervisor:
                 said = one.line.recv_bytes().decode()
             except EOFError:
                 raise UsageError(
-                    "a worker of the proxy could not be started: try without --workers to see why"
+                    "a worker of the proxy could not be started: run it without --workers to "
+                    "see why"
                 ) from None
         self.ready(said)
 

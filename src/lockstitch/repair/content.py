@@ -1,4 +1,4 @@
-"""Passes: content and media as the provider wants them, text that can be encoded.
+"""Passes: content and media as the provider wants them.
 
 LS401 to LS404 and LS413 to LS416, then LS5xx.
 """
@@ -44,7 +44,7 @@ REMOVED_NOTE = "[lockstitch] An image was removed here: {why}."
 
 
 def repair_images(draft: RepairDraft) -> None:
-    """LS501 and LS502: relabel images, put notes where one cannot be sent."""
+    """LS501 and LS502: relabel images, and put a note in place of one that cannot be sent."""
     case = draft.case()
     found = media_rules.all_images(case)
     limit = media_rules.pixel_limit(case, len(found))
@@ -53,16 +53,16 @@ def repair_images(draft: RepairDraft) -> None:
         swap = _judge(draft, image, limit)
         if swap is not None:
             swaps.setdefault(id(image.part), []).append((image.path, swap))
-    _swap(draft, swaps)
+    _put_swaps(draft, swaps)
 
 
 def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
-    """Return what must stand in an image's place, or None if it may stay."""
+    """Return what has to replace an image, or None if it may stay."""
     head = head_of(image.data)
     fault = media_rules.image_fault(image, head)
     if fault and media_rules.can_relabel(image, head):
         kind = sniff(head)
-        note = f"an image labelled as another kind was relabelled {kind}"
+        note = f"an image labelled as another type was relabelled {kind}"
         draft.note(media_rules.BAD_IMAGE, "relabelled", image.part, note)
         if image.label_at:
             label = kind.removeprefix("image/") if image.label_at[0] == "image" else kind
@@ -75,20 +75,20 @@ def _judge(draft: RepairDraft, image: Image, limit: int) -> Any:
             "image_url": {**url, "url": fresh} if isinstance(url, dict) else fresh,
         }
     if fault:
-        return _noted(draft, image, media_rules.BAD_IMAGE, "it could not be decoded")
+        return _note_removed(draft, image, media_rules.BAD_IMAGE, "it could not be decoded")
     if limit and pixels(head) > limit:
         why = f"its {pixels(head)} pixels exceed the limit of {limit}"
-        return _noted(draft, image, media_rules.IMAGE_TOO_LARGE, why)
+        return _note_removed(draft, image, media_rules.IMAGE_TOO_LARGE, why)
     return None
 
 
-def _noted(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
-    draft.note(rule, "removed", image.part, f"a note took the place of an image: {why}")
+def _note_removed(draft: RepairDraft, image: Image, rule: Rule, why: str) -> Any:
+    draft.note(rule, "removed", image.part, f"an image was replaced by a note: {why}")
     draft.set_aside(rule, image.part, image.block)
     return draft.dialect.note_block(REMOVED_NOTE.format(why=why))
 
 
-def _swap(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
+def _put_swaps(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
     def with_swaps(part: Part) -> Part:
         raw = replace_all_at(part.raw, swaps.get(id(part), ()))
         if raw is part.raw:
@@ -102,13 +102,13 @@ def _swap(draft: RepairDraft, swaps: dict[int, list[tuple[Path, Any]]]) -> None:
 
 
 def free_error_media(draft: RepairDraft) -> None:
-    """LS503: move what is not text out of error results, behind the results."""
+    """LS503: move everything that is not text out of error results, to after the results."""
     for message in draft.messages:
         if any(p.kind == RESULT and media_rules.has_error_media(p.raw) for p in message.parts):
-            _free(draft, message)
+            _free_media(draft, message)
 
 
-def _free(draft: RepairDraft, message: Message) -> None:
+def _free_media(draft: RepairDraft, message: Message) -> None:
     parts: list[Part] = []
     freed: list[Part] = []
     for part in message.parts:
@@ -130,7 +130,7 @@ def _free(draft: RepairDraft, message: Message) -> None:
     draft.keep_parts(message, parts[:heads] + freed + parts[heads:])
 
 
-def shed_bytes(draft: RepairDraft) -> None:
+def drop_images(draft: RepairDraft) -> None:
     """LS504: replace the oldest images by notes until the request fits."""
     limit = draft.profile.max_bytes
     if not limit:
@@ -141,9 +141,9 @@ def shed_bytes(draft: RepairDraft) -> None:
         if over <= 0:
             break
         over -= len(image.data) - len(REMOVED_NOTE)
-        swap = _noted(draft, image, media_rules.TOO_MANY_BYTES, "the request was too large")
+        swap = _note_removed(draft, image, media_rules.TOO_MANY_BYTES, "the request was too large")
         swaps.setdefault(id(image.part), []).append((image.path, swap))
-    _swap(draft, swaps)
+    _put_swaps(draft, swaps)
 
 
 EMPTY_NOTE = "[lockstitch] This message was empty."
@@ -153,7 +153,7 @@ ROLE_LABEL = "[lockstitch] Text of a message with role {role}:"
 
 
 def clear_malformed(draft: RepairDraft) -> None:
-    """LS414: keep what is text, set the rest aside."""
+    """LS414: turn malformed messages and parts into text if they are text, set others aside."""
     kept: list[Message] = []
     for message in draft.messages:
         if message.flaw in ("not-an-object", "type"):
@@ -199,24 +199,24 @@ def _clear_parts(draft: RepairDraft, message: Message) -> None:
         draft.keep_parts(message, kept)
 
 
-def spell_results(draft: RepairDraft) -> None:
-    """LS416: keep what a result carries, as something a result may carry."""
+def convert_payloads(draft: RepairDraft) -> None:
+    """LS416: put the payload of a result into a form that the format accepts."""
     dialect = draft.dialect
 
-    def spelled(part: Part) -> Part:
+    def respell(part: Part) -> Part:
         if part.kind != RESULT or dialect.is_payload(dialect.payload(part)):
             return part
-        note = f"what the result for {shown(part.id)} carries was put into the right form"
+        note = f"the content of the result for {shown(part.id)} was put into the right form"
         draft.note(rules.ODD_RESULT, "rewritten", part, note)
         return dialect.with_payload(part, dialect.as_payload(dialect.payload(part)))
 
-    draft.change_parts(spelled)
+    draft.change_parts(respell)
 
 
-def house_parts(draft: RepairDraft) -> None:
-    """LS413: move calls into messages of the assistant, and results out of them."""
+def move_misplaced_parts(draft: RepairDraft) -> None:
+    """LS413: move calls into assistant messages, and results out of them."""
     if draft.profile.layout != GROUPED:
-        _house_calls(draft)
+        _move_calls(draft)
         return
     housed: list[Message] = []
     dialect = draft.profile.dialect
@@ -248,8 +248,8 @@ def _split_by_role(draft: RepairDraft, message: Message) -> list[Message]:
     return messages
 
 
-def _house_calls(draft: RepairDraft) -> None:
-    """Put calls that another's message lists into a message of the assistant, right behind it."""
+def _move_calls(draft: RepairDraft) -> None:
+    """Move calls listed in another role's message into an assistant message right after it."""
     housed: list[Message] = []
     known: set[str] = set()
     for message in draft.messages:
@@ -259,15 +259,15 @@ def _house_calls(draft: RepairDraft) -> None:
         if len(kept) != len(message.parts):
             draft.keep_parts(message, kept)
         if calls:
-            # some servers refuse null, none an empty text beside calls
+            # some servers refuse null, but none refuses an empty text beside calls
             words = draft.dialect.text_part("", ASSISTANT)
             housed.append(draft.dialect.new_message(ASSISTANT, [words, *calls]))
-        known.update(_spelled(part.raw) for part in (*kept, *calls) if part.kind == CALL)
+        known.update(_canonical_text(part.raw) for part in (*kept, *calls) if part.kind == CALL)
     draft.messages[:] = housed
 
 
-def _spelled(raw: Any) -> str:
-    """Return a call as text that is the same for the same call, in whatever order of its keys."""
+def _canonical_text(raw: Any) -> str:
+    """Return a call as text that does not depend on the order of its keys."""
     try:
         return msgspec.json.encode(raw, order="deterministic").decode()
     except (TypeError, ValueError, RecursionError):
@@ -275,7 +275,7 @@ def _spelled(raw: Any) -> str:
 
 
 def _calls_elsewhere(draft: RepairDraft, part: Part, known: set[str]) -> list[Part]:
-    """Return the calls that have to move; what is no call, and what was said before, goes."""
+    """Return the calls that have to move; broken calls and repeats are removed."""
     if part.flavor != CALLS_ELSEWHERE:
         return []
     calls: list[Part] = []
@@ -283,7 +283,7 @@ def _calls_elsewhere(draft: RepairDraft, part: Part, known: set[str]) -> list[Pa
         call.at = (*part.at, *call.at[-1:])
         if call.kind != CALL:
             draft.drop(rules.MALFORMED, call, "a call that cannot be read was removed")
-        elif _spelled(call.raw) in known:
+        elif _canonical_text(call.raw) in known:
             note = f"an exact repeat of call {shown(call.id)} was removed"
             draft.note(rules.MISPLACED_PART, "removed", call, note)
         else:
@@ -294,7 +294,7 @@ def _calls_elsewhere(draft: RepairDraft, part: Part, known: set[str]) -> list[Pa
 
 
 def fill_blanks(draft: RepairDraft) -> None:
-    """LS401 and LS404: no blank texts, no messages without content."""
+    """LS401 and LS404: drop blank texts, and fill or drop messages without content."""
     kept: list[Message] = []
     for position, message in enumerate(draft.messages):
         is_last = position == len(draft.messages) - 1
@@ -348,12 +348,13 @@ def _is_empty(draft: RepairDraft, message: Message, is_last: bool) -> bool:
     if layout == FLAT:
         return isinstance(message.raw, dict) and message.raw.get("content") in (None, [])
     content = message.raw.get("content") if isinstance(message.raw, dict) else None
+    # a last message may be empty if it came so, not if a pass has emptied it
     allowed = draft.dialect.may_end_empty and is_last and content is not None
     return not (allowed and message.role == ASSISTANT and message.state != CHANGED)
 
 
 def _fill(draft: RepairDraft, message: Message) -> bool:
-    """Fill an empty message; False means that it should go."""
+    """Fill an empty message; return False if it should be dropped."""
     place = draft.origin.place(message)
     takes_nothing = draft.profile.rejects_text == ANYTHING or message.role == TOOL
     if takes_nothing and draft.profile.layout != GROUPED:
@@ -375,8 +376,8 @@ def _fill(draft: RepairDraft, message: Message) -> bool:
     return True
 
 
-def unmark_cache(draft: RepairDraft) -> None:
-    """LS402 and LS403: take cache markers off where they cannot stand, or are too many."""
+def drop_cache_markers(draft: RepairDraft) -> None:
+    """LS402 and LS403: remove cache markers that are misplaced, or too many."""
     marked = [
         (message, part)
         for message in draft.messages
@@ -388,6 +389,7 @@ def unmark_cache(draft: RepairDraft) -> None:
         if rules.cannot_be_marked(part):
             _unmark(draft, message, part, rules.CACHE_MARKER)
     surplus = len(good) + markers_outside(draft.body) - draft.profile.max_markers
+    # the earliest markers go: the later ones cache a longer prefix
     for message, part in good[: max(surplus, 0)] if draft.profile.max_markers else ():
         _unmark(draft, message, part, rules.CACHE_MARKERS)
 
@@ -399,7 +401,7 @@ def _unmark(draft: RepairDraft, message: Message, part: Part, rule: Rule) -> Non
 
 
 def add_text_to_documents(draft: RepairDraft) -> None:
-    """LS415: put a short text beside a document that stands alone."""
+    """LS415: add a short text beside a document that stands alone."""
     for message in draft.messages:
         if rules.lacks_text_beside_document(message):
             text = draft.dialect.text_part(DOCUMENT_NOTE, message.role)
@@ -409,5 +411,5 @@ def add_text_to_documents(draft: RepairDraft) -> None:
 
 
 def other_fields(draft: RepairDraft, raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a message that its parts do not speak for."""
+    """Return the fields of a message that its parts do not stand for."""
     return {key: value for key, value in raw.items() if key not in draft.dialect.part_fields}

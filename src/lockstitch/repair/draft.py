@@ -1,7 +1,7 @@
 """The list under repair: what was done to it, and where everything in it came from.
 
-A pass that changes a part keeps its home and its path, one that moves a part keeps both, and one
-that makes a part gives it none: so the draft itself says at the end what each message and each
+A pass that changes a part keeps its home and its path. A pass that moves a part keeps both, too. A
+pass that makes a part gives it none. So at the end the draft itself says what each message and each
 part was. Edits, SDK objects and files are written from that.
 """
 
@@ -30,7 +30,7 @@ from lockstitch.rules.rule import Case, Rule
 
 
 class Change(Placed, frozen=True, kw_only=True):
-    """One thing a repair did. ``place`` is in the original list; no message content."""
+    """One thing that a repair did, without content. ``place`` is in the original list."""
 
     code: str
     action: str
@@ -38,12 +38,12 @@ class Change(Placed, frozen=True, kw_only=True):
     note: str
 
     def __str__(self) -> str:
-        """Return it as one line of a log: code, what was done, where, and details."""
+        """Return one line for a log: code, what was done, where, and details."""
         return f"{self.code} {self.action} at {self.place}: {self.note}."
 
 
 class Quarantined(Placed, frozen=True, kw_only=True):
-    """A value that could not stay, whole, with the place it came from."""
+    """A value that could not stay, kept whole, with the place it came from."""
 
     code: str
     place: str
@@ -60,18 +60,21 @@ class Ledger(Struct):
     quarantine: list[Quarantined]
 
     def note(self, rule: Rule, action: str, place: Any, note: str) -> None:
-        """Write one change down; ``place`` is a ``Place``, or a text of a single step."""
+        """Record a change; ``place`` is a ``Place``, or a text of a single step."""
         self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
 
     def set_aside(self, rule: Rule, place: Any, value: Any, size: int = -1) -> None:
-        """Keep a value that had to go; ``size`` is that of what it stands for, if it is no copy."""
+        """Keep a value that had to go.
+
+        ``size`` is the size of the original if ``value`` only stands for it.
+        """
         if size < 0:
             size = len(value) if isinstance(value, (str, bytes)) else len(as_json(value))
         self.quarantine.append(Quarantined(code=rule.code, place=place, value=value, size=size))
 
 
 class RepairDraft:
-    """Messages that passes edit in place; nothing of the raw data is ever mutated."""
+    """Messages that passes edit in place; the raw data is never mutated."""
 
     def __init__(self, case: Case) -> None:
         self.origin = case
@@ -81,36 +84,36 @@ class RepairDraft:
         self.messages = case.messages
         self.ledger = Ledger([], [])
         self.changes = self.ledger.changes
-        # what reasoning may be bound to
+        # the original parts, to which reasoning may be bound
         self.parts_before: dict[int, Sequence[Any]] = {}
         if case.parts.reasoning:
             for message in case.messages:
                 self.parts_before[message.index] = [part.raw for part in message.parts]
 
     def case(self) -> Case:
-        """Look at the draft as it stands, as the rules would."""
+        """Return the draft as it stands, as a case for the rules."""
         if not self.changes:
             return self.origin
         request = structs.replace(self.origin.request, body=self.body)
         return Case(request, self.messages, self.origin.size)
 
     def case_of(self, message: Message) -> Case:
-        """Look at one message alone."""
+        """Return a single message as a case for the rules."""
         request = structs.replace(self.origin.request, body=None)
         return Case(request, [message], self.origin.size)
 
     def note(self, rule: Rule, action: str, what: Part | Message | Place | str, note: str) -> None:
-        """Write down what was done to something; a text names a field of the request."""
+        """Record what was done to something; a text names a field of the request."""
         place: Any = what if isinstance(what, str) else self.origin.place(what)
         self.changes.append(Change(code=rule.code, action=action, place=place, note=note))
 
     def set_aside(self, rule: Rule, what: Part | Message | Place | str, value: Any) -> None:
-        """Keep a value that had to go from somewhere."""
+        """Keep a value that had to go, with the place it came from."""
         place = what if isinstance(what, str) else self.origin.place(what)
         self.ledger.set_aside(rule, place, value)
 
     def drop(self, rule: Rule, part: Part, note: str) -> None:
-        """Note that a part goes, and keep it in the quarantine."""
+        """Record that a part goes, and keep it in the quarantine."""
         self.note(rule, "removed", part, note)
         self.set_aside(rule, part, part.raw)
 
@@ -120,7 +123,7 @@ class RepairDraft:
         message.touch(state)
 
     def change_parts(self, change: Callable[[Part], Part]) -> None:
-        """Put in the place of each part what becomes of it."""
+        """Replace each part by the one that ``change`` makes of it."""
         for message in self.messages:
             parts = [change(part) for part in message.parts]
             if any(new is not old for new, old in zip(parts, message.parts, strict=True)):
@@ -135,7 +138,7 @@ class RepairDraft:
         return self.dialect.new_message(ASSISTANT, [self.dialect.text_part(text, ASSISTANT)])
 
     def set_field(self, key: str, value: Any) -> None:
-        """Set a field of the request body, on a copy."""
+        """Set a field of a copy of the request body."""
         self.body = {**(self.body or {}), key: value}
 
     def render(self) -> list[Any]:
@@ -146,7 +149,7 @@ class RepairDraft:
         ]
 
     def first_change(self) -> tuple[int, int]:
-        """Return position and part number of the first content that differs from the original."""
+        """Return message and part number of the first content that differs from the original."""
         for position, message in enumerate(self.messages):
             if message.index != position:
                 return position, 0
@@ -160,7 +163,10 @@ class RepairDraft:
 
 
 class RepairedPart(Struct, gc=False):
-    """A part of a repaired message; ``origin`` and ``path`` say where it was, None: it is new."""
+    """A part of a repaired message, and the message and path it came from.
+
+    ``origin`` is None if the part is new.
+    """
 
     value: Any
     origin: int | None
@@ -170,11 +176,11 @@ class RepairedPart(Struct, gc=False):
 
 
 class RepairedMessage(Struct, gc=False):
-    """A message of a repaired list, and the number of the one that it was; None for a new one.
+    """A message of a repaired list, and the number of the message it was, None for a new one.
 
-    ``parts`` is empty where nothing of the message was looked at: it is as it was. ``earlier``
-    says what it and its changed parts were, by the ``id`` of the new value, and None of what is
-    new; values that are the same objects as before are not listed.
+    ``parts`` is empty if the repair did not look into the message: it is as it was. ``earlier``
+    maps the ``id`` of the message and of its changed parts to what they were before, None for new
+    ones. Values that are the same objects as before are not listed.
     """
 
     message: Any
@@ -188,9 +194,9 @@ class RepairedMessage(Struct, gc=False):
 def trace_draft(
     draft: RepairDraft, rendered: Sequence[Any], raw: Sequence[Any]
 ) -> list[RepairedMessage]:
-    """Return each message of a draft, as it was rendered, with where it and its parts came from.
+    """Return each rendered message of a draft, with where it and its parts came from.
 
-    Numbers are those of the original list, also where ``raw`` is an excerpt of it.
+    Numbers are those of the original list, even if ``raw`` is an excerpt of it.
     """
     numbers = draft.origin.request.numbers or range(len(raw))
     traced: list[RepairedMessage] = []
@@ -200,7 +206,7 @@ def trace_draft(
             continue
         index = view.index
         if index < 0:
-            # a message made of parts of another one of its kind is the second half of that
+            # a new message made of parts of an old one of its kind is the second half of that
             homes = (part.home for part in view.parts if part.home >= 0)
             index = next((home for home in homes if _kind(raw[home]) == _kind(message)), -1)
         earlier = {id(message): raw[index] if index >= 0 else None}

@@ -1,7 +1,7 @@
 """Edits: the difference between a list and its repaired copy, in named places.
 
-Untouched values are shared between the two, so identity shows what stayed, and every edit names
-the smallest place that differs. All places are in the original's coordinates.
+The two share untouched values, so identity shows what stayed, and every edit names the smallest
+place that differs. All places are in the original's coordinates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ INSERT = "insert"
 REPLACE = "replace"
 DELETE = "delete"
 MOVE = "move"
-# How far a changed element is looked for where no repair keeps a record.
+# How far to look ahead for a changed element where no repair keeps a record.
 _AHEAD = 16
 _ENDLESS = sys.maxsize
-# Small values are shared by the interpreter, so only of these the identity says something.
+# The interpreter shares small values, so identity only tells these apart.
 _NESTED = (dict, list)
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """One change: what stands at ``place`` afterwards.
+    """One change: the value that is at ``place`` afterwards.
 
-    An insert goes in front of what stands at ``place`` in the original (behind the last element
-    for the first free index); several inserts at one place keep their order.
-    A move takes the value from ``source``.
+    An insert goes before the element at ``place`` in the original, or at the end if ``place`` is
+    the first free index. Several inserts at one place keep their order. A move takes the value from
+    ``source``.
     """
 
     op: str
@@ -49,8 +49,9 @@ def diff(
 ) -> list[Edit]:
     """Return the edits that turn one value into the other.
 
-    ``earlier`` is the record of a repair: what each changed message and part was before, by the
-    ``id`` of the new one, None for what is new. What it does not name is compared by its place.
+    ``earlier`` is the record of a repair. It maps the ``id`` of each changed message and part to
+    what it was before, None for a new one. Values that it does not name are compared by their
+    place.
     """
     edits: list[Edit] = []
     _compare(before, after, root, earlier or {}, edits)
@@ -84,13 +85,13 @@ Span = tuple[int, int]
 def _compare(
     before: Any, after: Any, path: Path, earlier: Mapping[int, Any], edits: list[Edit]
 ) -> None:
-    """Add the edits that turn what stands at a path into something else."""
+    """Add the edits that turn the value at a path into another one."""
     if before is after:
         return
     if type(before) is dict and type(after) is dict:
         kept = [key for key in before if key in after]
         if kept != [key for key in after if key in before]:
-            # keys in another order cannot be said in smaller edits
+            # keys in another order cannot be expressed by smaller edits
             edits.append(_edit(REPLACE, path, after))
             return
         edits += [_edit(DELETE, (*path, key)) for key in before if key not in after]
@@ -118,7 +119,7 @@ def _compare_lists(
     old = new = head
     anchors = [(head + one, head + other) for one, other in _anchors(olds, fresh)]
     for end_old, end_new in [*anchors, (stop_old, stop_new)]:
-        # between two anchors: what was changed where it stands, then the surplus of each side
+        # between two anchors: elements changed in place, then the surplus of each side
         fresh_old = [at for at in range(old, end_old) if id(before[at]) not in shared]
         fresh_new = [at for at in range(new, end_new) if id(after[at]) not in shared]
         pairs = _pairs(before, after, fresh_old, fresh_new, earlier)
@@ -137,14 +138,14 @@ def _pairs(
     fresh: list[int],
     earlier: Mapping[int, Any],
 ) -> list[Span]:
-    """Match elements that were changed where they stand with what they became."""
+    """Match elements that were changed in place with what they became."""
     if any(id(after[new]) in earlier for new in fresh):
         became: dict[int, int] = {}
         for new in fresh:
             became.setdefault(id(earlier.get(id(after[new]))), new)
         found = [(old, became[id(before[old])]) for old in olds if id(before[old]) in became]
     else:
-        # no record: the next one that keeps most of its fields, looking a little ahead
+        # no record: take the next element that keeps most of its fields, looking a little ahead
         found, start = [], 0
         for old in olds:
             ahead = range(start, min(start + _AHEAD, len(fresh)))
@@ -160,12 +161,12 @@ def _pairs(
 
 
 def _count_same(pairs: Iterable[tuple[Any, Any]]) -> int:
-    """Count the pairs at the start that are one and the same object."""
+    """Return the number of pairs at the start that are the same object."""
     return next((at for at, (one, other) in enumerate(pairs) if one is not other), _ENDLESS)
 
 
 def _is_edited(before: Any, after: Any) -> bool:
-    """Whether one value is better said to be edited than to be replaced by the other."""
+    """Whether one value is better described as edited than as replaced by the other."""
     if type(before) is not type(after):
         return False
     if type(before) is not dict:
@@ -193,7 +194,7 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
-    """Return a long run of shared elements that keeps its order in both lists."""
+    """Return a long run of shared elements that keep their order in both lists."""
     where: dict[Any, list[int]] = {}
     for index, item in enumerate(before):
         where.setdefault(_key(item), []).append(index)
@@ -209,6 +210,8 @@ def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
         if use >= len(places):
             continue
         uses[key] = use + 1
+        # The longest increasing run, by patience sorting: ``tails`` holds the lowest end of each
+        # length.
         at = bisect_left(tails, places[use])
         rows.append((places[use], new))
         links.append(best[at - 1] if at else -1)
@@ -227,7 +230,7 @@ def _anchors(before: list[Any], after: list[Any]) -> list[tuple[int, int]]:
 
 
 def _key(item: Any) -> Any:
-    """Return what tells an element from others: which one it is, or what a scalar says."""
+    """Return what identifies an element: its identity, or the value of a scalar."""
     is_scalar = isinstance(item, str | int | float | None)
     return (type(item), item) if is_scalar else id(item)
 
@@ -237,8 +240,8 @@ def _edit(op: str, path: Path, value: Any = UNSET) -> Edit:
 
 
 def apply(edits: Iterable[Edit], before: Any) -> Any:
-    """Apply edits to the list or body they were made for; untouched values are shared."""
-    # places start with the name of the list, which a bare list does not contain
+    """Return a value with the edits that were made for it applied; the rest is shared."""
+    # places start with the name of the list, which a bare list does not have
     skip = 1 if isinstance(before, list) else 0
     tree = EditTree.of(edits, skip)
 
@@ -248,7 +251,7 @@ def apply(edits: Iterable[Edit], before: Any) -> Any:
             value = value[step]
         return value if edit.op == MOVE else edit.value
 
-    return tree.applied(before, value_of)
+    return tree.apply_to(before, value_of)
 
 
 class EditTree:
@@ -277,14 +280,14 @@ class EditTree:
         return tree
 
     def reach(self, path: Path) -> EditTree:
-        """Return the node at a path, made where it is missing."""
+        """Return the node at a path, and create it if it is missing."""
         node = self
         for step in path:
             node = node.below.setdefault(step, EditTree())
         return node
 
-    def applied(self, value: Any, value_of: Any) -> Any:
-        """Return the value with everything below this place applied."""
+    def apply_to(self, value: Any, value_of: Any) -> Any:
+        """Return the value with all edits at and below this place apply_to."""
         if self.replacement is not None:
             return self.replacement.value
         if not self.below:
@@ -298,18 +301,18 @@ class EditTree:
                     result += [value_of(edit) for edit in node.inserts]
                 if index < len(value) and not (node is not None and node.deleted):
                     item = value[index]
-                    result.append(item if node is None else node.applied(item, value_of))
+                    result.append(item if node is None else node.apply_to(item, value_of))
             return result
-        return self._applied_dict(value, value_of)
+        return self._apply_to_dict(value, value_of)
 
-    def _applied_dict(self, value: dict[Any, Any], value_of: Any) -> dict[Any, Any]:
+    def _apply_to_dict(self, value: dict[Any, Any], value_of: Any) -> dict[Any, Any]:
         result: dict[Any, Any] = {}
         for key, item in value.items():
             node = self.below.get(key)
             if node is None:
                 result[key] = item
             elif not node.deleted:
-                result[key] = node.applied(item, value_of)
+                result[key] = node.apply_to(item, value_of)
         for key, node in self.below.items():
             for edit in node.inserts:
                 result[key] = value_of(edit)

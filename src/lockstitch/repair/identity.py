@@ -1,4 +1,4 @@
-"""Pass: ids, names and arguments the provider takes (LS2xx)."""
+"""Pass: ids, names and arguments that the provider accepts (LS2xx)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fit_ids(draft: RepairDraft) -> None:
         renamed[id(call)] = new_id
         if result is not None:
             renamed[id(result)] = new_id
-        note = f"call id {shown(call.id)} became {new_id} on the wire"
+        note = f"call id {shown(call.id)} became {new_id} in the request"
         draft.note(rule, "relabelled", call, note)
     _rename_servers(draft, minter, renamed)
     if renamed:
@@ -44,14 +44,16 @@ def fit_ids(draft: RepairDraft) -> None:
 
 
 def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]) -> None:
-    """Assign later uses of a server tool's id an id of their own, call and result together."""
+    """Give each later use of a server tool's id a new id, for call and result together."""
     current: dict[str, str] = {}
     for message in draft.messages:
         for part in message.parts:
             if part.kind == SERVER_CALL and part.id:
                 if part.id in current:
                     current[part.id] = renamed[id(part)] = minter.another(part.id)
-                    note = f"server tool id {shown(part.id)} became {current[part.id]} on the wire"
+                    note = (
+                        f"server tool id {shown(part.id)} became {current[part.id]} in the request"
+                    )
                     draft.note(rules.REUSED_ID, "relabelled", part, note)
                 else:
                     current[part.id] = part.id
@@ -60,7 +62,7 @@ def _rename_servers(draft: RepairDraft, minter: _Minter, renamed: dict[int, str]
 
 
 class _Minter:
-    """Decides which ids must change, and to what: injective and deterministic."""
+    """Decides which ids must change, and to what; never maps two ids to one."""
 
     def __init__(self, draft: RepairDraft, taken: set[str]) -> None:
         self.profile = draft.profile
@@ -72,7 +74,7 @@ class _Minter:
         self.pattern = re.compile(self.profile.id_pattern or r"(?s:.+)")
 
     def judge(self, one: PairedCall) -> tuple[Rule, str] | None:
-        """Return the rule a call's id breaks and its new id, or None if the id may stay."""
+        """Return the rule that a call's id breaks, and its new id; None if the id may stay."""
         call = one.part
         if not call.id and self.ids_are_optional:
             return None
@@ -94,7 +96,7 @@ class _Minter:
         return None
 
     def another(self, used: str) -> str:
-        """Return an id for one more use of an id."""
+        """Return a new id for one more use of an id."""
         self.uses[used] = self.uses.get(used, 1) + 1
         return self._mint(f"{used}\0{self.uses[used]}", used)
 
@@ -112,6 +114,7 @@ def _rename(draft: RepairDraft, renamed: dict[int, str]) -> None:
     for message in draft.messages:
         if not any(id(part) in renamed for part in message.parts):
             continue
+        # LangChain's content repeats calls, so a copy gets the new id of its call
         twins = {p.id: renamed[id(p)] for p in message.parts if id(p) in renamed}
         parts = []
         for part in message.parts:
@@ -135,6 +138,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
             draft.drop(
                 rules.ITEM_ID, message.parts[0], f"reasoning item {item_id} {fault}, dropped"
             )
+            # followers that were unlinked with an earlier item need no second visit
             if position >= unlinked:
                 unlinked = unlink_followers(draft, position)
             gone.add(position)
@@ -154,7 +158,7 @@ def repair_item_ids(draft: RepairDraft) -> None:
 
 
 def empty_arguments(draft: RepairDraft) -> None:
-    """LS207: empty arguments that do not parse; the original goes to the quarantine."""
+    """LS207: empty arguments that do not parse; the original is quarantined."""
     case, dialect = draft.case(), draft.dialect
 
     def with_good_arguments(part: Part) -> Part:
@@ -162,7 +166,7 @@ def empty_arguments(draft: RepairDraft) -> None:
             return part
         whole = rules.whole_arguments(dialect, part)
         if whole is not None:
-            note = f"the arguments of call {shown(part.id)} were spelled as this format spells them"
+            note = f"the arguments of call {shown(part.id)} were put into the form of this format"
             draft.note(rules.BAD_ARGUMENTS, "rewritten", part, note)
             return dialect.with_arguments(part, whole)
         note = f"the arguments of call {shown(part.id)} were emptied"
@@ -176,7 +180,7 @@ def empty_arguments(draft: RepairDraft) -> None:
 
 
 def fit_names(draft: RepairDraft) -> None:
-    """LS210: keep the valid head of a tool name."""
+    """LS210: keep the valid beginning of a tool name."""
     profile = draft.profile
     if not profile.name_pattern:
         return
@@ -190,7 +194,7 @@ def fit_names(draft: RepairDraft) -> None:
 
 
 def _name_responses(draft: RepairDraft) -> None:
-    """Gemini: a response carries the name of the function it answers."""
+    """Give Gemini's function responses the name of the function they answer."""
     unnamed = {id(part) for part in rules.unnamed_responses(draft.case())}
     if not unnamed:
         return
@@ -222,7 +226,7 @@ def _with_good_name(
 
 
 def define_tools(draft: RepairDraft) -> None:
-    """LS209: declare the tools the history names, so that the request may hold their blocks."""
+    """LS209: declare the tools that the history names, so that a request may hold their blocks."""
     if not list(rules.tools_defined(draft.case())):
         return
     names = {part.name for m in draft.messages for part in m.parts if part.kind == CALL}
@@ -253,7 +257,7 @@ def drop_dead_references(draft: RepairDraft) -> None:
         note = "repeated tools were dropped from the list"
         draft.note(rules.TOOL_REFERENCE, "removed", "tools", note)
     known = {tool.get("name") for tool in unique if isinstance(tool, dict)}
-    draft.change_parts(lambda part: _without_dead(draft, part, known))
+    draft.change_parts(lambda part: _drop_references(draft, part, known))
 
 
 def _unique_tools(tools: list[Any]) -> list[Any]:
@@ -268,7 +272,7 @@ def _unique_tools(tools: list[Any]) -> list[Any]:
     return unique
 
 
-def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
+def _drop_references(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     dead = rules.dead_references(part, known)
     if not dead:
         return part
@@ -286,8 +290,8 @@ def _without_dead(draft: RepairDraft, part: Part, known: set[Any]) -> Part:
     return Part(part.kind, raw, part.at, part.home, part.id, part.name, part.flavor)
 
 
-def list_twins(draft: RepairDraft) -> None:
-    """LS111: add calls that only a content block tells of to the list of calls."""
+def list_unlisted_calls(draft: RepairDraft) -> None:
+    """LS111: add calls that only a content block mentions to the list of calls."""
     dialect = draft.dialect
     if not isinstance(dialect, LangChain):
         return

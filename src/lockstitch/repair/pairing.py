@@ -25,9 +25,9 @@ CALL_LABEL = "[lockstitch] Tool call kept as text: it has no result and none can
 
 
 def repair_pairs(draft: RepairDraft) -> None:
-    """Pair calls and results; move, collapse, close and keep as text what needs it."""
+    """Pair calls and results; move, merge, answer or keep as text what does not fit."""
     case = draft.case()
-    # drop a call that repeats another of its turn to the letter and has no result of its own
+    # drop a call that repeats another of its turn exactly and has no result of its own
     seen: dict[tuple[Zone | None, str], Part] = {}
     repeats: set[int] = set()
     for one in case.paired.calls:
@@ -36,7 +36,7 @@ def repair_pairs(draft: RepairDraft) -> None:
         if first is call or one.answer is not None:
             continue
         try:
-            # but for the item ids by which a provider may tell them apart
+            # the item ids may differ, by which a provider tells the two apart
             is_same = without_id(first.raw) == without_id(call.raw)
         except RecursionError:
             is_same = False
@@ -74,7 +74,7 @@ class _PairRepair:
         self.answered = {call.zone for call in self.paired.calls if call.answer is not None}
 
     def repair(self) -> None:
-        """Decide what happens to every part, then lay the messages out anew."""
+        """Decide what happens to every part, then lay out the messages anew."""
         if self.paired.results:
             self._judge_results()
         # the zones whose results are missing, displaced, scattered or mixed with others
@@ -94,13 +94,13 @@ class _PairRepair:
             pending: list[Part] = []
             messages = self.draft.messages
             holders = {one.position for one in paired.results}
-            # a result that was alone in its message takes that along
+            # a result that was alone in its message takes the message along
             homes = {
                 id(one.part): messages[one.position]
                 for one in paired.results
                 if id(one.part) in self.taken and len(messages[one.position].parts) == 1
             }
-            # the messages some part of which moves, goes or becomes text
+            # the messages of which a part moves, goes or becomes text
             touched = {
                 one.position
                 for one in paired.results
@@ -116,7 +116,7 @@ class _PairRepair:
                 if reused:
                     continue
                 if pending or position in touched:
-                    laid += self._unpicked(message, pending)
+                    laid += self._rest_of(message, pending)
                     pending = []
                 else:
                     laid.append(message)
@@ -161,7 +161,7 @@ class _PairRepair:
             self._keep_as_text(rule, result, SECOND_LABEL)
 
     def _keep_as_text(self, rule: Rule, result: Part, heading: str) -> None:
-        """Turn a result into labelled text; a placeholder says nothing worth keeping."""
+        """Turn a result into labelled text; a placeholder is removed, since it says nothing."""
         draft = self.draft
         if draft.dialect.says_nothing(result):
             self.taken.add(id(result))
@@ -179,9 +179,10 @@ class _PairRepair:
         draft.note(rule, "rewritten", result, note)
 
     def _place_batch(self, zone: Zone, calls: list[PairedCall]) -> None:
-        """Place the results of one batch behind its calls.
+        """Place the results of one batch after its calls.
 
-        They come in the order of the calls if one is added or moved in, else as they stood.
+        If a result is added or moved in, they stand in the order of the calls, else in their old
+        order.
         """
         draft, flat = self.draft, self.case.profile.layout == FLAT
         moved = any(one.answer is not None and one.answer.is_displaced for one in calls)
@@ -213,7 +214,7 @@ class _PairRepair:
             self.placed[zone.caller] = results
 
     def _take(self, call: Part, answer: PairedResult, zone: Zone) -> None:
-        """Take the result of a call from where it stands."""
+        """Take the result of a call from its place, and note why."""
         draft, result = self.draft, answer.part
         self.taken.add(id(result))
         if answer.is_displaced:
@@ -221,7 +222,7 @@ class _PairRepair:
             draft.note(rules.DISPLACED_RESULT, "moved", result, note)
         elif self.case.profile.layout == GROUPED and self._is_scattered(zone, result):
             note = f"the result of call {label(call)} was put first, with the others"
-            # the first message of a zone that holds anything but results
+            # the first message of the zone that holds anything but results
             if zone not in self.wedges:
                 self.wedges[zone] = rules.first_wedge(draft.messages, zone)
             wedged = answer.position > self.wedges[zone]
@@ -229,7 +230,7 @@ class _PairRepair:
             draft.note(rule, "moved", result, note)
 
     def _is_scattered(self, zone: Zone, result: Part) -> bool:
-        """Whether a result is not among those that head its zone with nothing between them."""
+        """Whether a result is not one of the uninterrupted results at the head of its zone."""
         if zone not in self.heads:
             parts = self.draft.messages[zone.start].parts if zone.stop > zone.start else []
             heads = parts[: len(self.calls_of[zone])]
@@ -237,7 +238,7 @@ class _PairRepair:
         return id(result) not in self.heads[zone]
 
     def _message_with(self, results: list[Part]) -> Message:
-        """Return the message that held just these results, whole, or a new one."""
+        """Return the message that held exactly these results, or else a new one."""
         first = self.results.get(id(results[0]))
         if first is not None:
             message = self.draft.messages[first.position]
@@ -246,8 +247,8 @@ class _PairRepair:
                 return message
         return self.draft.dialect.new_message(USER, results)
 
-    def _unpicked(self, message: Message, pending: list[Part]) -> list[Message]:
-        """Return what is left of a message once moved parts are out and placed ones are in."""
+    def _rest_of(self, message: Message, pending: list[Part]) -> list[Message]:
+        """Return what is left of a message after parts are moved out and placed ones put in."""
         kept: list[Part] = []
         text: list[Part] = []
         for part in message.parts:
@@ -261,7 +262,7 @@ class _PairRepair:
             return [self._as_text(message, USER, text)] if text else []
         if text and self.case.profile.layout == FLAT:
             return [self._as_text(message, ASSISTANT, text)]
-        # kept texts stand behind the results that head the message
+        # kept texts stand after the results at the head of the message
         parts = pending + kept
         heads = next((i for i, part in enumerate(parts) if part.kind != RESULT), len(parts))
         parts[heads:heads] = text
@@ -273,14 +274,14 @@ class _PairRepair:
         return [message]
 
     def _as_text(self, message: Message, role: str, text: list[Part]) -> Message:
-        """Return the message of text that a call or a result became."""
+        """Return the text message that a call or a result became."""
         fresh = self.draft.dialect.new_message(role, text)
         fresh.index = message.index
         return fresh
 
 
 def _take_parts(draft: RepairDraft, gone: set[int]) -> None:
-    """Take parts out of their messages; a message left with nothing goes too."""
+    """Remove parts from their messages; a message left empty goes, too."""
     kept: list[Message] = []
     for message in draft.messages:
         parts = [part for part in message.parts if id(part) not in gone]
@@ -293,7 +294,7 @@ def _take_parts(draft: RepairDraft, gone: set[int]) -> None:
 
 
 def match_output_kinds(draft: RepairDraft) -> None:
-    """LS109: rewrite outputs as the kind their call asks for."""
+    """LS109: rewrite outputs as the kind that their call asks for."""
     dialect = draft.dialect
     if not isinstance(dialect, OpenAIResponses):
         return
@@ -305,7 +306,7 @@ def match_output_kinds(draft: RepairDraft) -> None:
         draft.set_aside(rules.OUTPUT_KIND, result, result.raw)
         fresh = dialect.convert_output(result, call)
         if fresh is None:
-            # its call cannot take it: it stays as labelled text, and the call is an open one
+            # the call cannot take it, so it stays as labelled text, and the call is open
             text = f"{SECOND_LABEL.format(id=label(result))}\n{dialect.result_text(result)}"
             message.raw, message.role = None, USER
             media = dialect.result_media(result)
@@ -318,7 +319,7 @@ def match_output_kinds(draft: RepairDraft) -> None:
 
 
 def drop_lone_server_parts(draft: RepairDraft) -> None:
-    """LS108: take out halves of server-side pairs."""
+    """LS108: remove halves of server-side pairs."""
     lone = rules.lone_server_parts(draft.messages)
     for part in lone:
         draft.drop(rules.SERVER_PAIR, part, f"half of server tool pair {label(part)} was removed")
@@ -327,7 +328,7 @@ def drop_lone_server_parts(draft: RepairDraft) -> None:
 
 
 def order_texts(draft: RepairDraft) -> None:
-    """LS110: move text that follows a call in front of the calls of its message."""
+    """LS110: move text that follows a call to before the calls of its message."""
     for message in draft.messages:
         late = rules.text_behind_calls(message) if message.role == ASSISTANT else []
         if not late:
@@ -337,5 +338,5 @@ def order_texts(draft: RepairDraft) -> None:
         rest = [part for part in message.parts[first:] if id(part) not in moved]
         draft.keep_parts(message, [*message.parts[:first], *late, *rest])
         for part in late:
-            note = "text after a call was moved in front of it"
+            note = "text after a call was moved before it"
             draft.note(rules.TEXT_AFTER_CALL, "moved", part, note)

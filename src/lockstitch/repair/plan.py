@@ -1,9 +1,9 @@
 """A plan: what is wrong with a list, what would be done about it, and the healed list.
 
-It is made for a request on its way out and for a stored history alike. Only the few messages that
-need a look are viewed, and a repair is worked out only when somebody asks for it.
+Requests on their way out and stored histories use the same plan. Only the few messages that need a
+look are viewed, and the repair is worked out when someone asks for it.
 
-A repair runs the passes in the order that does not break what an earlier one repaired: bytes,
+A repair runs its passes in an order in which none breaks what an earlier one repaired. Bytes,
 malformed values and roles come first, then calls and results, then reasoning, then the shape of
 turns, then ids, and at last the reasoning that is bound to whatever had to change. The outcome is
 examined by the full set of rules; if anything is left, the original stands.
@@ -46,13 +46,13 @@ _ROUNDS = 5
 _UNSENDABLE = ("LS505", "LS506")
 NONE: frozenset[str] = frozenset()
 
-# Which findings call for which pass; one without codes runs wherever there is reasoning.
+# The findings that call for each pass; a pass without codes runs whenever there is reasoning.
 PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS404", "LS414"), content.clear_malformed),
-    (("LS416",), content.spell_results),
-    (("LS412",), turns.name_roles),
-    (("LS413",), content.house_parts),
-    (("LS111", "LS412"), identity.list_twins),
+    (("LS416",), content.convert_payloads),
+    (("LS412",), turns.assign_roles),
+    (("LS413",), content.move_misplaced_parts),
+    (("LS111", "LS412"), identity.list_unlisted_calls),
     (("LS301",), reasoning.split_steps),
     (("LS302", "LS303"), reasoning.drop_unsigned),
     (("LS304",), reasoning.drop_foreign),
@@ -63,12 +63,12 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS307", "LS308", "LS310"), reasoning.repair_items),
     (("LS503",), media.free_error_media),
     (("LS501", "LS502"), media.repair_images),
-    (("LS504",), media.shed_bytes),
+    (("LS504",), media.drop_images),
     (("LS411",), turns.place_system),
-    (("LS402", "LS403"), content.unmark_cache),
+    (("LS402", "LS403"), content.drop_cache_markers),
     (("LS401", "LS404"), content.fill_blanks),
     (("LS415",), content.add_text_to_documents),
-    (("LS410",), turns.purify_responses),
+    (("LS410",), turns.separate_responses),
     (("LS405", "LS409"), turns.merge_neighbours),
     (("LS405", "LS408"), turns.bridge_turns),
     (("LS405",), turns.separate_assistants),
@@ -80,17 +80,17 @@ PASSES: tuple[tuple[tuple[str, ...], Pass], ...] = (
     (("LS208",), identity.drop_dead_references),
     (("LS209",), identity.define_tools),
     (("LS311",), reasoning.sign_calls),
-    (("LS312",), reasoning.add_required),
-    ((), reasoning.drop_bound),
-    (("LS305", "LS209"), reasoning.allow_no_thinking),
+    (("LS312",), reasoning.add_required_reasoning),
+    ((), reasoning.drop_bound_reasoning),
+    (("LS305", "LS209"), reasoning.disable_thinking),
 )
 
 
 class RepairOutcome(Struct):
     """What a repair came to: the new list with its origins, the body, the ledger, what is left.
 
-    ``changed`` says that the list or the body is another one than before, ``healed`` that nothing
-    is left that the provider refuses.
+    ``changed`` says that the list or the body differs from before, ``healed`` that nothing is left
+    that the provider refuses.
     """
 
     remaining: list[Finding]
@@ -107,14 +107,14 @@ class RepairOutcome(Struct):
 class Plan:
     """What is wrong with a list, what would be done about it, and the healed list.
 
-    ``messages`` is of the kind that was handed in; where nothing had to change it is the very
+    ``messages`` is of the kind that was handed in; if nothing had to change, it is the very same
     object. If something cannot be repaired, ``remaining`` says what, and ``messages`` is the
-    original. Who only asks for the ``findings`` has no repair worked out. ``count`` is how many
-    messages were handed in, and ``dialect`` what they were read as.
+    original. A caller that only asks for the ``findings`` does not pay for a repair. ``count`` is
+    the number of messages that were handed in, and ``dialect`` is the dialect they were read as.
     """
 
-    # Where a quick walk can tell, ``_excerpt`` holds the part of the list that needs a look, and
-    # ``_looked_at`` its messages; where nothing does, the list ``is_proven`` to be fine.
+    # If a quick walk can tell, ``_excerpt`` is the part of the list that needs a look, and
+    # ``_looked_at`` holds its messages. A list of which no part needs one ``is_proven`` to be fine.
 
     def __init__(  # noqa: PLR0913 - all but two by keyword
         self,
@@ -132,13 +132,13 @@ class Plan:
     ) -> None:
         """Internal: open what was handed in, and look for what is wrong with it.
 
-        ``stored`` messages are kept for later, so that they may end as they like; if they are
-        ``resumed``, they were read from a store, and a prompt will come behind them. ``clean`` says
-        that the text is known to hold nothing that cannot be sent, and not to be large. Rules in
-        ``spared`` are not acted upon, and with ``only_errors`` neither is what the provider takes.
+        ``stored`` messages are kept for later, so they may end in any way. ``resumed`` messages
+        were read from a store, and a prompt will follow them. ``clean`` says that the text is known
+        to hold nothing that cannot be sent, and not to be large. Rules in ``spared`` are not acted
+        upon; with ``only_errors``, neither is anything that the provider accepts.
         """
         if isinstance(waiting, str) or not isinstance(waiting, Iterable):
-            raise UsageError("waiting takes a collection of call ids, such as {'toolu_1'}")
+            raise UsageError("waiting must be a collection of call ids, such as {'toolu_1'}")
         waiting = frozenset(waiting)
         self._value, self._spared, self._only_errors = value, spared, only_errors
         self._plain: Any = list(value) if type(value) is MessageList else value
@@ -153,14 +153,14 @@ class Plan:
         if resumed:
             last = view.read(self._plain[-1:])
             if last and last[0].role == ASSISTANT:
-                # a resume puts a prompt behind words of the model, and none behind others
+                # a resume adds a prompt after words of the model, and after nothing else
                 prompt = view.new_message(USER, [view.text_part("Go on.", USER)])
                 value = self._value = self._plain = [*self._plain, view.rebuild(prompt)]
                 view = new_dialect(profile.dialect)
         plain = self._plain
         body = plain if type(plain) is dict else None
         raw = plain if body is None else plain.get(profile.list_key)
-        # without tools a call anywhere counts, so that all of the list has to be seen
+        # without tools any call is a finding, wherever it is, so the whole list has to be viewed
         lacks_tools = body is not None and profile.tools_needed and not body.get("tools")
         self._excerpt: Excerpt | None = None
         if type(raw) is list and self._freeze is None and not waiting and not lacks_tools:
@@ -197,7 +197,7 @@ class Plan:
         self._examine()
 
     def _examine(self) -> None:
-        """List what is wrong, and note what has to be repaired; nothing if nothing has to be."""
+        """Collect the findings, and keep the case if anything has to be repaired."""
         found = self._excerpt
         request = self._request
         if found is not None:
@@ -205,7 +205,7 @@ class Plan:
         looked_at = self._looked_at
         case = Case(request, request.dialect.read(looked_at), encoded_size(looked_at))
         self.findings, self._case = examine(case), None
-        # to repair what is only odd would change bytes of a prefix that a cache holds
+        # repairing what is merely odd would change bytes of a prefix that a cache holds
         if self._only_errors and not any(found.severity == ERROR for found in self.findings):
             return
         closes = bool(case.waiting) and any(call.id in case.waiting for call in case.parts.calls)
@@ -214,14 +214,15 @@ class Plan:
 
     @cached_property
     def outcome(self) -> RepairOutcome:
-        """Internal: what the repair comes to, worked out when somebody asks for it."""
+        """Internal: the outcome of the repair, worked out on first use."""
         spared, looked_at = self._spared, self._looked_at
         while self._case is not None:
             found = repair_case(
                 self._case, looked_at, self.findings, spared, only_errors=self._only_errors
             )
             left = any(one.severity == ERROR or not self._only_errors for one in found.remaining)
-            # all that was left out of an excerpt has to be put back behind the messages of a repair
+            # every message that marks a gap in the excerpt must be unchanged and in order, or the
+            # messages left out there could not be put back
             excerpt, raw = self._excerpt, self._raw
             is_whole = excerpt is None
             if excerpt is not None and not left:
@@ -231,7 +232,7 @@ class Plan:
                 is_whole = same == sorted(gaps)
             if is_whole:
                 return found if found.healed else RepairOutcome(found.remaining, healed=False)
-            # the excerpt was too short: the whole list has to be seen
+            # the excerpt was too short: look at the whole list
             self._excerpt, self._looked_at = None, raw
             looked_at = raw
             self._examine()
@@ -240,7 +241,7 @@ class Plan:
 
     @property
     def remaining(self) -> list[Finding]:
-        """What a repair would leave: all of it where none is made."""
+        """The findings that a repair would leave; all findings if none is made."""
         return self.outcome.remaining
 
     @property
@@ -250,21 +251,21 @@ class Plan:
 
     @property
     def changes(self) -> list[Change]:
-        """What would be done."""
+        """The changes that the repair would make."""
         return self.outcome.changes
 
     @property
     def quarantine(self) -> list[Quarantined]:
-        """What could not stay, whole."""
+        """The values that could not stay, whole."""
         return self.outcome.quarantine
 
     @property
     def changed(self) -> bool:
-        """Whether the healed list is another one than the original."""
+        """Whether the healed list differs from the original."""
         return self.outcome.changed
 
     def __repr__(self) -> str:
-        """Count what was found and what would be done; no content."""
+        """Show the numbers of findings and changes, no content."""
         counts = f"{len(self.findings)} findings, {len(self.changes)} changes"
         state = "healed" if self.healed else f"{len(self.remaining)} findings remain"
         return f"<Plan for {self.dialect}: {counts}, {state}>"
@@ -302,7 +303,7 @@ class Plan:
 
     @cached_property
     def messages(self) -> Any:
-        """The healed value in the kind that was handed in."""
+        """The healed value, of the kind that was handed in."""
         if not self.outcome.changed:
             # an iterator, which is spent by now, comes back as its items
             return self._value if self._freeze is None else self._freeze(self._plain, {})
@@ -311,7 +312,7 @@ class Plan:
 
     @cached_property
     def edits(self) -> list[Edit]:
-        """The difference in named places, in the original's coordinates."""
+        """The difference from the original, in named places with the original's coordinates."""
         root = () if type(self._plain) is dict else (self._profile.list_key,)
         return diff(self._plain, self.plain, root, self._earlier)
 
@@ -327,7 +328,7 @@ def plan_stored(
     model: str | None,
     spared: frozenset[str] = NONE,
 ) -> Plan:
-    """Work out the repair of messages that are kept for later: they may end as they like."""
+    """Return the plan for messages that are kept for later, so that they may end in any way."""
     return Plan(messages, dialect, model=model, stored=True, spared=spared)
 
 
@@ -339,12 +340,12 @@ def plan_sent(
     strict: bool = False,
     clean: bool = False,
 ) -> Plan:
-    """Work out the repair of a request on its way out: what the provider takes is left alone.
+    """Return the plan for a request on its way out; what the provider accepts is left alone.
 
-    Reasoning behind a repaired place stays, since whoever wrote it was sent the same repair;
-    with ``strict`` it is dropped where the model is one that may be bound to what was before it.
-    ``clean`` says that the text of the body is known to hold no character that cannot be sent,
-    and not to be large.
+    Reasoning after a repaired place stays, since its author was sent the same repair. With
+    ``strict`` it is dropped if the model may bind reasoning to what comes before it. ``clean`` says
+    that the text of the body is known to hold no character that cannot be sent, and not to be
+    large.
     """
     return Plan(body, dialect, model=model, clean=clean, binds_reasoning=strict, only_errors=True)
 
@@ -357,10 +358,11 @@ def repair_case(
     *,
     only_errors: bool = False,
 ) -> RepairOutcome:
-    """Repair a case; on success ``remaining`` holds at most what no repair is meant for.
+    """Repair a case; on success, ``remaining`` holds at most what no repair is meant for.
 
-    Rules in ``spared`` are not acted upon: what they find stays, and does not count as failure.
-    With ``only_errors`` neither is what the provider takes, as far as a repair can tell it apart.
+    Rules in ``spared`` are not acted upon: their findings stay and do not count as failure. With
+    ``only_errors``, findings that the provider accepts stay, too, as far as a repair can tell them
+    apart.
     """
     draft, remaining = RepairDraft(case), list(findings)
     for number in range(_ROUNDS):
@@ -373,7 +375,7 @@ def repair_case(
         if number and not codes:
             break
         if not number and not codes.isdisjoint(_UNSENDABLE):
-            # text that cannot be encoded is cleaned in the raw data, before the view
+            # text that cannot be encoded is cleaned in the raw data, before it is viewed
             draft = _scrubbed_draft(case, raw)
         if case.waiting:
             codes.add("LS101")
@@ -387,7 +389,8 @@ def repair_case(
         if proof is not None and not proof.numbers:
             remaining = []
         else:
-            # each message's place in the original; a new one counts as the one before it
+            # the index of each message in the original; a new one gets that of the message before
+            # it
             origins: list[int] = []
             for message in draft.messages:
                 before = origins[-1] if origins else 0
@@ -412,7 +415,7 @@ def repair_case(
 
 
 def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
-    """Make the draft of a list with text that cannot be encoded."""
+    """Return the draft of a list whose text cannot be encoded, with that text cleaned."""
     clean: list[Any] = []
     for message in raw:
         try:
@@ -420,7 +423,7 @@ def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
         except RecursionError:
             clean.append(message)
     draft = RepairDraft(Case(case.request, case.dialect.read(clean), case.size))
-    # from the end, since a reasoning item that is hit goes as a whole
+    # from the end, since a reasoning item with such text is removed as a whole
     left = reasoning.ItemRemoval(draft)
     for index in range(len(draft.messages) - 1, -1, -1):
         view = draft.messages[index]
@@ -433,7 +436,7 @@ def _scrubbed_draft(case: Case, raw: Sequence[Any]) -> RepairDraft:
 
 
 def _note_scrubbed(draft: RepairDraft, message: Message, old: Any) -> bool:
-    """Note what was replaced in a message; False if it goes, since reasoning was hit."""
+    """Record what was replaced in a message; return False if it goes, since reasoning was hit."""
     message.touch(CHANGED)
     note = "characters that cannot be sent became U+FFFD"
     for rule in media_rules.unsendable(old):

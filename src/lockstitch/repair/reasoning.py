@@ -1,4 +1,4 @@
-"""Pass: reasoning that can be replayed stays, the rest goes as whole units (LS3xx)."""
+"""Pass: reasoning that can be replayed stays; other reasoning is dropped in whole units (LS3xx)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def split_steps(draft: RepairDraft) -> None:
 
 
 def drop_unsigned(draft: RepairDraft) -> None:
-    """LS302 and LS303: drop thinking that no signature vouches for."""
+    """LS302 and LS303: drop thinking without a valid signature."""
     for message in draft.messages if draft.profile.signed_reasoning else ():
         kept: list[Part] = []
         for part in message.parts:
@@ -71,7 +71,7 @@ def drop_foreign(draft: RepairDraft) -> None:
 
 
 def drop_trailing(draft: RepairDraft) -> None:
-    """LS306: drop thinking that ends a turn; a turn left empty goes with it."""
+    """LS306: drop thinking at the end of a turn; a turn left empty goes, too."""
     if not draft.profile.signed_reasoning:
         return
     kept: list[Message] = []
@@ -92,7 +92,7 @@ def drop_trailing(draft: RepairDraft) -> None:
     draft.messages[:] = kept[::-1]
 
 
-def allow_no_thinking(draft: RepairDraft) -> None:
+def disable_thinking(draft: RepairDraft) -> None:
     """LS305: disable thinking for a request whose running tool turn has none."""
     if list(rules.thinking_first(draft.case())):
         before = (draft.body or {}).get("thinking")
@@ -103,18 +103,20 @@ def allow_no_thinking(draft: RepairDraft) -> None:
 
 
 def repair_items(draft: RepairDraft) -> None:
-    """LS307, LS308 and LS310: reasoning items and references of the Responses API."""
+    """LS307, LS308 and LS310: repair reasoning items and references of the Responses API."""
     unstored = (draft.body or {}).get("store") is False
     left = ItemRemoval(draft)
     ends = True
     for message in reversed(draft.messages):
         part = message.parts[0] if message.parts else None
         if part is not None and unstored and rules.points_at_nothing(part):
-            left.drop(message, rules.STORED_STATE, "a reference to state not kept")
+            left.drop(message, rules.STORED_STATE, "a reference to state that was not kept")
             continue
         if part is not None and part.kind == REASONING:
             if ends and rules.is_named(part):
-                left.drop(message, rules.LONE_REASONING, "reasoning without its follower")
+                left.drop(
+                    message, rules.LONE_REASONING, "reasoning without the item that it produced"
+                )
                 continue
             if rules.whole_summary(part) != part.raw.get("summary"):
                 # LS310: give a reasoning item a summary of texts, if only an empty one.
@@ -135,19 +137,19 @@ def repair_items(draft: RepairDraft) -> None:
 
 
 class ItemRemoval:
-    """Takes items out of a draft, from the last to the first.
+    """Removes items from a draft, from the last to the first.
 
-    Items that follow a reasoning item ask for it by their ids: when it goes, so do those.
+    Items that follow a reasoning item refer to it by their ids, so when it goes, those ids go, too.
     """
 
     def __init__(self, draft: RepairDraft) -> None:
         self.draft = draft
         self.kept: list[Message] = []
-        # What follows without anything of another role in between, and still has its id.
+        # The items that follow with nothing of another role in between, and still have their ids.
         self.followers: list[Message] = []
 
     def keep(self, message: Message) -> None:
-        """Let an item stay."""
+        """Keep an item."""
         self.kept.append(message)
         if _may_follow(message):
             self.followers.append(message)
@@ -155,32 +157,32 @@ class ItemRemoval:
             self.followers = []
 
     def drop(self, message: Message, rule: Rule, what: str) -> None:
-        """Take an item out, and note it."""
+        """Remove an item, and record that."""
         part = message.parts[0]
         self.draft.drop(rule, part, f"{what} was dropped")
         if part.kind == REASONING:
             self.unlink()
 
     def unlink(self) -> None:
-        """Drop the ids of the items behind this place that ask for a reasoning item."""
+        """Drop the ids of the items after this place that refer to a reasoning item."""
         for message in self.followers:
-            _unlink(message)
+            _forget_own_id(message)
         self.followers = []
 
     def finish(self) -> None:
-        """Put what is left into the draft."""
+        """Put the kept items into the draft."""
         self.draft.messages[:] = self.kept[::-1]
 
 
 def unlink_followers(draft: RepairDraft, position: int) -> int:
-    """Drop the item ids by which the items behind a reasoning item ask for it.
+    """Drop the ids by which the items after a reasoning item refer to it.
 
-    Return the position up to which that was done.
+    Return the position up to which ids were dropped.
     """
     for behind in range(position + 1, len(draft.messages)):
         if not _may_follow(draft.messages[behind]):
             return behind
-        _unlink(draft.messages[behind])
+        _forget_own_id(draft.messages[behind])
     return len(draft.messages)
 
 
@@ -188,13 +190,13 @@ def _may_follow(message: Message) -> bool:
     return message.role == ASSISTANT and bool(message.parts) and isinstance(message.raw, dict)
 
 
-def _unlink(message: Message) -> None:
+def _forget_own_id(message: Message) -> None:
     if "id" in message.raw and message.parts[0].kind != REASONING:
         forget_item_id(message)
 
 
 def forget_item_id(message: Message) -> None:
-    """Take the optional item id off an item, on a copy."""
+    """Remove the optional item id from a copy of an item."""
     message.raw = without_id(message.raw)
     for part in message.parts:
         if part.at == () and isinstance(part.raw, dict):
@@ -203,7 +205,7 @@ def forget_item_id(message: Message) -> None:
 
 
 def sign_calls(draft: RepairDraft) -> None:
-    """LS311: put the documented sentinel on calls that lack a thought signature."""
+    """LS311: add the documented sentinel to calls that lack a thought signature."""
     dialect = draft.dialect
     if not isinstance(dialect, Gemini) or not draft.origin.traits.thought_signatures:
         return
@@ -219,8 +221,8 @@ def sign_calls(draft: RepairDraft) -> None:
             draft.note(rule, "rewritten", message, note)
 
 
-def add_required(draft: RepairDraft) -> None:
-    """LS312: add the empty reasoning that the provider wants back."""
+def add_required_reasoning(draft: RepairDraft) -> None:
+    """LS312: add the empty reasoning that the provider wants to get back."""
     if not draft.profile.reasoning_required:
         return
     field = draft.dialect.reasoning_field
@@ -239,8 +241,8 @@ def add_required(draft: RepairDraft) -> None:
         draft.note(rules.REASONING_REQUIRED, "rewritten", message, note)
 
 
-def drop_bound(draft: RepairDraft) -> None:
-    """LS309: drop signed thinking behind the first place whose content changed."""
+def drop_bound_reasoning(draft: RepairDraft) -> None:
+    """LS309: drop signed thinking after the first place whose content changed."""
     if not draft.parts_before or not draft.origin.traits.binds_reasoning:
         return
     if not draft.profile.signed_reasoning:
@@ -248,6 +250,7 @@ def drop_bound(draft: RepairDraft) -> None:
     position, number = draft.first_change()
     before, after = draft.origin.body or {}, draft.body or {}
     if any(before.get(key) is not after.get(key) for key in ("tools", "system", "toolConfig")):
+        # tools and instructions come before all messages
         position, number = 0, 0
     for at in range(position, len(draft.messages)):
         message = draft.messages[at]

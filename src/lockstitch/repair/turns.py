@@ -28,13 +28,13 @@ BRIDGE = "[lockstitch] The tool results were received."
 SYSTEM_LABEL = "[lockstitch] System message:"
 
 
-def name_roles(draft: RepairDraft) -> None:
+def assign_roles(draft: RepairDraft) -> None:
     """LS412: give messages of unknown role the role they stand for."""
     for message in draft.messages:
         if message.role != UNKNOWN:
             continue
         spelled = message.raw.get("role", message.raw.get("type")) if message.raw else None
-        # another format's tool message is the result it stands for, if it names its call
+        # the tool message of another format becomes the result it stands for, if it names its call
         call_id = message.raw.get("tool_call_id") if spelled == "tool" else None
         if isinstance(call_id, str):
             result = draft.dialect.foreign_result(call_id, message.raw.get("content"))
@@ -67,7 +67,7 @@ def _role_for(draft: RepairDraft, message: Message, spelled: object) -> str:
 
 
 def place_system(draft: RepairDraft) -> None:
-    """LS411: a misplaced system message becomes a labelled user message."""
+    """LS411: turn a misplaced system message into a labelled user message."""
     _lift_system(draft)
     case = draft.case()
     misplaced = [
@@ -84,7 +84,7 @@ def place_system(draft: RepairDraft) -> None:
 
 
 def _lift_system(draft: RepairDraft) -> None:
-    """Move a first system message into the body's own field, where that is free."""
+    """Move a system message at the start into the body's own field, if that is free."""
     field = draft.dialect.system_field
     if not field or draft.body is None or draft.body.get(field):
         return
@@ -98,8 +98,8 @@ def _lift_system(draft: RepairDraft) -> None:
     del draft.messages[0]
 
 
-def purify_responses(draft: RepairDraft) -> None:
-    """LS410: what stands beside function responses moves into a turn of its own."""
+def separate_responses(draft: RepairDraft) -> None:
+    """LS410: move what stands beside function responses into a turn of its own."""
     pure: list[Message] = []
     for message in draft.messages:
         if message.role != USER or not rules.is_mixed(message):
@@ -115,7 +115,7 @@ def purify_responses(draft: RepairDraft) -> None:
 
 
 def merge_neighbours(draft: RepairDraft) -> None:
-    """LS405 and LS409: merge messages of one role that follow each other."""
+    """LS405 and LS409: merge neighbouring messages of one role."""
     only_calls = draft.dialect.calls_follow_user
     if not draft.profile.alternates and not only_calls:
         return
@@ -131,20 +131,23 @@ def merge_neighbours(draft: RepairDraft) -> None:
         note = f"a message of the {message.role} was merged into the one before"
         draft.note(rule, "merged", message, note)
         if not is_own:
-            # from here on its parts and fields are copies that grow, however many are merged
+            # from here on its parts and fields are copies, which grow in place however many are
+            # merged
             draft.keep_parts(before, list(before.parts))
             before.raw = dict(before.raw) if isinstance(before.raw, dict) else before.raw
             is_own = True
         _keep_fields(draft, before, message)
+        if message.index >= 0 and not 0 <= before.index < message.index:
+            before.index = message.index  # a new or late result joins it, not the other way round
         before.parts += message.parts
         calls = calls or message.has(CALL)
     draft.messages[:] = merged
 
 
 def _keep_fields(draft: RepairDraft, before: Message, message: Message) -> None:
-    """Carry the other fields of a merged message over; what clashes is set aside.
+    """Carry over the other fields of a merged message; fields that clash are set aside.
 
-    The fields of the one before belong to nobody else.
+    The fields of ``before`` must be a copy that nothing else shares.
     """
     if not isinstance(message.raw, dict):
         return
@@ -170,7 +173,7 @@ def _may_merge(before: Message, calls: bool, message: Message, only_calls: bool)
 
 
 def bridge_turns(draft: RepairDraft) -> None:
-    """LS405 and LS408: put a short assistant turn where two user turns would meet."""
+    """LS405 and LS408: insert a short assistant turn where two user turns would meet."""
     profile = draft.profile
     if not profile.alternates or (profile.user_after_tool and not profile.template):
         return
@@ -185,7 +188,7 @@ def bridge_turns(draft: RepairDraft) -> None:
 
 
 def separate_assistants(draft: RepairDraft) -> None:
-    """LS405: a short user turn between assistant turns that may not be merged."""
+    """LS405: insert a short user turn between assistant turns that may not be merged."""
     if not draft.profile.alternates:
         return
     spaced: list[Message] = []
@@ -207,13 +210,13 @@ def separate_assistants(draft: RepairDraft) -> None:
 
 
 def open_with_user(draft: RepairDraft) -> None:
-    """LS406: put a minimal user message in front."""
+    """LS406: insert a minimal user message at the start."""
     if not draft.profile.starts_with_user:
         return
     at = next((i for i, m in enumerate(draft.messages) if m.role != SYSTEM), None)
     if at is None or draft.messages[at].role not in (ASSISTANT, TOOL):
         return
-    note = "a short user message was put in front"
+    note = "a short user message was put first"
     draft.note(rules.BAD_START, "inserted", draft.messages[at], note)
     draft.messages.insert(at, draft.user_text(START))
 

@@ -47,11 +47,11 @@ BLANK_TEXT = rule(
         "initialized field",
     },
     summary="a text block is empty or only white space",
-    help="heal removes the block, or puts a visible note if nothing else is left",
+    help="heal removes the block, or puts a visible note there if nothing else is left",
     what="This provider refuses text blocks without text.",
-    cause="Only spaces or an image were sent, or a stream was finalised before its text came.",
-    repair="The block goes if others remain. A user message with nothing else gets a visible note, "
-    "never an empty string; an assistant turn with nothing at all goes.",
+    cause="Only spaces or an image were sent, or a stream was finalised before its text arrived.",
+    repair="The block is removed if others remain. A user message with nothing else gets a visible "
+    "note, never an empty string; an assistant turn with nothing at all is removed.",
     failures=("F37", "F38"),
 )
 CACHE_MARKER = rule(
@@ -67,8 +67,8 @@ CACHE_MARKER = rule(
     summary="a cache marker is on a block that cannot carry one",
     help="heal removes the marker",
     what="Thinking blocks and empty texts cannot carry `cache_control`.",
-    cause="A marker was stamped on the last block without looking at it.",
-    repair="The marker goes, the block stays.",
+    cause="A marker was put on the last block without looking at its type.",
+    repair="The marker is removed; the block stays.",
     failures=("F30", "F39"),
 )
 CACHE_MARKERS = rule(
@@ -77,10 +77,10 @@ CACHE_MARKERS = rule(
     counted=("cache marker too many", "cache markers too many"),
     dialects=("anthropic",),
     errors={"anthropic": "A maximum of 4 blocks with cache_control may be provided. Found <n>."},
-    summary="more cache markers than the provider takes",
+    summary="there are more cache markers than the provider accepts",
     help="heal removes the oldest markers",
-    what="At most four blocks of a request may carry `cache_control`.",
-    cause="Markers were saved into the history and added again at each step.",
+    what="At most four blocks in a request may carry `cache_control`.",
+    cause="Markers were saved with the history, and more were added at each step.",
     repair="The newest four stay, counting those of `system` and `tools`.",
     failures=("F39",),
 )
@@ -101,11 +101,12 @@ EMPTY_CONTENT = rule(
         "ContentBlock object to the content field and try again.",
     },
     summary="a message has no content",
-    help="heal gives it the emptiest content the provider takes, or drops a turn with nothing",
-    what="Content is null, missing or an empty list where the provider wants something.",
+    help="heal gives it the emptiest content that the provider accepts, or drops a turn that "
+    "holds nothing",
+    what="The content is null, missing or an empty list, but the provider requires some.",
     cause="A turn with neither text nor calls was stored, or a clean-up emptied it.",
-    repair="OpenAI-style servers get an empty string; elsewhere an empty assistant turn goes and "
-    "an empty user turn gets a visible note.",
+    repair="OpenAI-style servers get an empty string; elsewhere an empty assistant turn is "
+    "removed, and an empty user turn gets a visible note.",
     failures=("F38", "F40"),
 )
 MISPLACED_PART = rule(
@@ -117,13 +118,14 @@ MISPLACED_PART = rule(
         "anthropic": "messages.<N>: `tool_use` blocks can only be in `assistant` messages",
         "anthropic (result)": "messages.<N>: `tool_result` blocks can only be in `user` messages",
     },
-    summary="a call is outside the assistant's messages, or a result is in one of the assistant's",
+    summary="a call is outside the assistant's messages, or a result is inside one of them",
     help="heal moves the part into a message of the right role",
-    what="Calls belong to the assistant, results to the user's side. In OpenAI Chat and LangChain "
-    "this is about `tool_calls` in a message of another role, a `tool` message above all.",
+    what="Calls belong in assistant messages, results on the user's side. In OpenAI Chat and "
+    "LangChain, this means `tool_calls` in a message of another role, typically a `tool` "
+    "message.",
     cause="Messages were rebuilt by role without looking at their blocks.",
     repair="The part moves into a message of its own beside the old one. Calls that repeat earlier "
-    "ones to the letter go.",
+    "ones exactly are removed.",
     failures=("F06",),
 )
 MALFORMED = rule(
@@ -135,12 +137,13 @@ MALFORMED = rule(
         "anthropic": "<place>: Input should be a valid dictionary or object to extract fields from",
         "openai-chat (no calls)": "[] is too short - 'messages.<N>.tool_calls'",
     },
-    summary="a message or a block is not what this format calls one",
+    summary="a message or a block does not have the form that this format requires",
     help="heal removes it and lists it in the quarantine; text is kept",
-    what="A value is of the wrong type, lacks the field that says what it is or what it holds, or "
-    "is an empty list where none may be (`tool_calls` of OpenAI Chat).",
+    what="A value has the wrong type, lacks the field that says what it is or the field with its "
+    "content, or is an empty list where none is allowed (`tool_calls` of OpenAI Chat).",
     cause="A file was edited by hand, cut, or written by another program.",
-    repair="What can be read as text stays; the rest is removed and kept in the quarantine list.",
+    repair="Whatever can be read as text stays; the rest is removed and kept in the quarantine "
+    "list.",
     failures=("F40",),
 )
 DOCUMENT_TEXT = rule(
@@ -152,10 +155,10 @@ DOCUMENT_TEXT = rule(
         "bedrock": "If you include a ContentBlock with a document field, you must also include a "
         "ContentBlock with a text field.",
     },
-    summary="a document comes without a text",
+    summary="a document has no text beside it",
     help="heal adds a short text",
-    what="Converse wants a text block in every message that holds a document.",
-    cause="A document was sent or kept alone.",
+    what="Converse requires a text block in every message that holds a document.",
+    cause="A document was sent or kept without text.",
     repair="A short text is added after it.",
     failures=("F40",),
 )
@@ -169,13 +172,13 @@ ODD_RESULT = rule(
         "openai-chat": "Invalid type for 'messages[<N>].content': expected one of a string or "
         "array of objects, but got <kind> instead.",
     },
-    summary="a result carries what is neither text nor blocks, or a text block without text",
-    help="heal keeps the value, as text or in the form the format has for it",
-    what="A result must carry text, a list of blocks (a text block with its text) or, with Gemini, "
-    "an object.",
-    cause="A tool returned a dict, a number or a list, and the program stored it as it was.",
-    repair="The value stays, all of it: as JSON text, or as the block the format has for data. A "
-    "text block that holds nothing goes.",
+    summary="a result holds neither text nor blocks, or a text block without text",
+    help="heal keeps the value, as text or in the form that the format has for it",
+    what="A result must hold text, a list of blocks (a text block must have its text) or, with "
+    "Gemini, an object.",
+    cause="A tool returned a dict, a number or a list, and the program stored it unchanged.",
+    repair="The whole value stays: as JSON text, or as the block that the format has for data. A "
+    "text block that holds nothing is removed.",
     failures=("F40",),
 )
 
@@ -245,7 +248,10 @@ def cache_markers(case: Case) -> Iterator[Finding]:
     surplus = len(good) + markers_outside(case.body) - most
     if most and surplus > 0:
         for part in good[:surplus]:
-            text = f"{len(good) + markers_outside(case.body)} cache markers, {most} are taken"
+            text = (
+                f"{len(good) + markers_outside(case.body)} cache markers, at most {most} are "
+                "accepted"
+            )
             yield case.find(CACHE_MARKERS, part, text, n=surplus + most)
 
 
@@ -316,7 +322,7 @@ def odd_results(case: Case) -> Iterator[Finding]:
         if not is_payload(value):
             kind = _JSON_KINDS.get(type(value), "an object")
             if isinstance(value, list) and all(isinstance(block, dict) for block in value):
-                kind = "a block without what it should hold"
+                kind = "a block without its content"
             text = f"the result for {label(part)} carries {kind}"
             yield case.find(ODD_RESULT, part, text, kind=kind)
 
@@ -327,7 +333,7 @@ _JSON_KINDS = {
     int: "an integer",
     float: "a decimal",
     str: "a string",
-    list: "an array of other things",
+    list: "an array of something else",
 }
 
 
@@ -396,10 +402,12 @@ def malformed(case: Case) -> Iterator[Finding]:
             yield case.find(MALFORMED, place, text, wording="no calls", lossy=False)
         else:
             broken = EMPTY_CONTENT if part.flavor == "empty" else MALFORMED
-            yield case.find(broken, place, "this block cannot be read as one")
+            yield case.find(
+                broken, place, "this block does not have the form that its type requires"
+            )
     for part in case.parts.texts:
         if part.flavor == "bare" and case.profile.dialect != "langchain":
-            yield case.find(MALFORMED, part, "a bare string where a block belongs", lossy=False)
+            yield case.find(MALFORMED, part, "a bare string where a block is required", lossy=False)
 
 
 def keeps_text(message: Message) -> bool:

@@ -49,7 +49,7 @@ REPEATED_CALL = rule(
     counted=("tool call id used twice", "tool call ids used twice"),
     errors=_UNIQUE_IN_TURN,
     summary="two calls of one turn share an id",
-    help="heal drops an exact repeat, and gives the second of two different calls an id of its own",
+    help="heal drops an exact repeat, and gives the second of two different calls a new id",
     what="The same call id appears twice inside one turn.",
     cause="One response was stored as several lines and merged twice, or a history was replayed.",
     repair="An exact repeat is dropped. Calls that differ both stay; the second gets a new id, and "
@@ -69,11 +69,12 @@ REUSED_ID = rule(
         "langchain:anthropic",
     ),
     errors=_UNIQUE_IN_REQUEST,
-    summary="a call id of an earlier turn is used again",
-    help="heal gives the later occurrence a unique id on the wire, with its result",
+    summary="a call id from an earlier turn is used again",
+    help="heal gives the later call and its result a unique id, in the request only",
     what="Some models make ids that are unique only inside one response, such as `bash:0`.",
-    cause="The provider's ids restart every turn; this provider wants them unique in the request.",
-    repair="Call and result are paired by position first. The first occurrence keeps its id, so "
+    cause="The provider's ids restart at every turn, but this provider requires them to be unique "
+    "in the request.",
+    repair="Calls and results are paired by position first. The first occurrence keeps its id, so "
     "the cached prefix is stable; later ones get a derived id. Native ids that a model was "
     "trained on (Kimi) are never rewritten.",
     failures=("F16",),
@@ -97,7 +98,7 @@ MISSING_ID = rule(
 ID_ALPHABET = rule(
     code="LS204",
     name="id-alphabet",
-    counted=("id the provider refuses", "ids the provider refuses"),
+    counted=("id that the provider refuses", "ids that the provider refuses"),
     dialects=(
         "anthropic",
         "bedrock",
@@ -111,12 +112,12 @@ ID_ALPHABET = rule(
         "openai-chat:mistral": "Tool call id was <id> but must be a-z, A-Z, 0-9, with a length of "
         "9.",
     },
-    summary="an id has characters or a length this provider refuses",
-    help="heal maps the id to one the provider takes, the same for call and result",
-    what="The id was made by another provider and does not fit this one's alphabet.",
+    summary="an id has characters or a length that this provider refuses",
+    help="heal maps the id to one that the provider accepts, the same for call and result",
+    what="The id was made by another provider and does not match this provider's pattern.",
     cause="A history that was built with one provider is sent to another.",
-    repair="A deterministic map that never sends two ids to one, applied to call and result "
-    "together. What is stored keeps its ids.",
+    repair="A deterministic mapping, which never gives two ids the same replacement, is applied to "
+    "call and result together. What is stored keeps its ids.",
     failures=("F18",),
 )
 ID_LENGTH = rule(
@@ -128,11 +129,12 @@ ID_LENGTH = rule(
         "openai-responses": "Invalid 'input[<N>].call_id': string too long. Expected a string "
         "with maximum length 64, but got a string with length <n> instead.",
     },
-    summary="a call id is longer than this provider takes",
-    help="heal replaces it by a digest, the same for call and result",
+    summary="a call id is longer than this provider accepts",
+    help="heal replaces it with a hash, the same for call and result",
     what="The id is longer than the provider's limit.",
-    cause="A tool's name and a uuid in the id, or another provider's opaque ids.",
-    repair="Hashed, not cut, so that long ids with one beginning stay apart.",
+    cause="The id contains a tool's name and a UUID, or comes from another provider with opaque "
+    "ids.",
+    repair="It is hashed, not cut, so that long ids that begin alike stay distinct.",
     failures=("F19",),
 )
 ITEM_ID = rule(
@@ -147,11 +149,12 @@ ITEM_ID = rule(
         "openai-responses (prefix)": "Invalid 'input[<N>].id': '<id>'. Expected an ID that begins "
         "with '<prefix>'.",
     },
-    summary="an item id is repeated, too long or of another kind",
+    summary="an item id is repeated, too long or of the wrong type",
     help="heal drops the optional item id; call_id stays",
-    what="Item ids of the Responses API must be unique, short and start with their kind.",
-    cause="Items replayed after a model switch, or one id used for two items.",
-    repair="The item's optional id is dropped; a reasoning item that cannot be sent without it is "
+    what="Item ids in the Responses API must be unique, short and start with the prefix of their "
+    "type.",
+    cause="Items were replayed after a model switch, or one id was used for two items.",
+    repair="The item's optional id is dropped; a reasoning item that cannot be sent without one is "
     "quarantined.",
     failures=("F20",),
 )
@@ -166,16 +169,16 @@ BAD_ARGUMENTS = rule(
         "tool_call_id: <id> (2013)",
         "openai-chat:strict": "unexpected character: line 1 column <column> (char <char>)",
     },
-    summary="a call's arguments are not what they must be",
+    summary="a call's arguments are not valid",
     help="heal empties them and keeps the original in the quarantine; nothing is guessed",
-    what="The arguments of a call do not parse, or are not an object. OpenAI itself does not look "
-    "into them, so there bad JSON of the model's own making is a warning; strict servers of the "
-    "same API, and other providers, refuse it.",
+    what="The arguments of a call cannot be parsed, or are not an object. OpenAI itself does not "
+    "check them, so bad JSON that its own model wrote is a warning there; strict servers of "
+    "the same API, and other providers, refuse it.",
     cause="The stream was cut in the middle of the arguments, or the model wrote bad JSON.",
-    repair="Complete arguments in another format's spelling (text for an object, an object for "
-    "text, nothing for no arguments) are spelled in this one's way. Otherwise they "
-    "become `{}` and the original is quarantined. No valid prefix is salvaged: that is how a "
-    "truncated command gets run.",
+    repair="Complete arguments in another format's form (text for an object, an object for text, "
+    "nothing for no arguments) are converted to this format's form. Otherwise they become "
+    "`{}` and the original is quarantined. A valid prefix is never salvaged, because a "
+    "truncated command could then be run.",
     failures=("F21",),
 )
 TOOL_REFERENCE = rule(
@@ -189,10 +192,10 @@ TOOL_REFERENCE = rule(
         "anthropic (names)": "Tool names must be unique.",
     },
     summary="the history refers to a tool that the request does not offer",
-    help="heal drops the dead reference, or the second tool of one name",
+    help="heal drops the dead reference, or the second tool with the same name",
     what="A tool-search result names a tool that is not in `tools`, or `tools` lists one twice.",
-    cause="A snapshot of the tool catalogue was stored; the tools changed since.",
-    repair="Dead references, and tools whose name is taken already, are dropped and quarantined.",
+    cause="A snapshot of the tool list was stored, and the tools have changed since.",
+    repair="Dead references, and tools whose name is already taken, are dropped and quarantined.",
     failures=("F22",),
 )
 TOOLS_MISSING = rule(
@@ -206,14 +209,14 @@ TOOLS_MISSING = rule(
         "anthropic": "Requests which have `tool_use` or `tool_result` blocks in messages must "
         "define tools",
     },
-    summary="the history has tool blocks, the request has no tools",
+    summary="the history has tool blocks, but the request has no tools",
     help="heal declares the tools by name, with an open schema",
-    what="A request whose history holds tool calls must define tools, even to summarise.",
-    cause="A compaction, title or fail-over call sends the history without `tools`.",
-    repair="A placeholder definition for each tool the history names; on Anthropic with tool "
-    "choice none.",
+    what="A request whose history holds tool calls must define tools, even if it only summarises.",
+    cause="A compaction, title or fail-over request sends the history without `tools`.",
+    repair="Each tool that the history names gets a placeholder definition; on Anthropic the tool "
+    "choice is set to none.",
     failures=("F23",),
-    known="seen only where the whole request body is given",
+    known="found only if the whole request body is given",
 )
 TOOL_NAME = rule(
     code="LS210",
@@ -226,11 +229,11 @@ TOOL_NAME = rule(
         "match pattern.",
     },
     summary="a tool name is missing, too long or has forbidden characters",
-    help="heal keeps the valid head of the name and quarantines the original",
+    help="heal keeps the valid beginning of the name and quarantines the original",
     what="The name of a called tool does not fit the provider's pattern.",
-    cause="A model glued parameters into the name, or the stream lost it.",
-    repair="The longest valid head is kept. A call without any name gets the one that another copy "
-    "of it has (LangChain), else it is called `unknown_tool`.",
+    cause="A model put parameters into the name, or the stream lost it.",
+    repair="The longest valid beginning is kept. A call without any name gets the one in its other "
+    "copy (LangChain), or else `unknown_tool`.",
     failures=("F21", "F22"),
 )
 
@@ -257,7 +260,7 @@ def call_ids(case: Case) -> Iterator[Finding]:
             where = "appears twice in one turn" if is_same_turn else "was used in an earlier turn"
             yield case.find(rule_, call, f"call id {shown(call.id)} {where}", id=call.id)
         elif profile.id_max and len(call.id) > profile.id_max:
-            text = f"call id of {len(call.id)} characters, at most {profile.id_max} are taken"
+            text = f"call id of {len(call.id)} characters, at most {profile.id_max} are accepted"
             yield case.find(ID_LENGTH, call, text, n=len(call.id))
         elif pattern is not None and not pattern.fullmatch(call.id):
             text = f"call id {shown(call.id)} does not match {profile.id_pattern}"
@@ -482,7 +485,7 @@ def tools_defined(case: Case) -> Iterator[Finding]:
     if body.get(key) or not (case.parts.calls or case.parts.results):
         return
     yield case.find(
-        TOOLS_MISSING, Place((key,)), f"the history has tool blocks, `{key}` is not defined"
+        TOOLS_MISSING, Place((key,)), f"the history has tool blocks, but `{key}` is not defined"
     )
 
 

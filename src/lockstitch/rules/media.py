@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import structs
+
 from lockstitch.conversation.parts import MEDIA, RESULT, Path
 from lockstitch.dialects.base import UNSENDABLE
 from lockstitch.dialects.media import (
@@ -34,12 +36,12 @@ IMAGE_TOO_LARGE = rule(
         "anthropic": "<where>.image.source.base64.data: At least one of the image dimensions "
         "exceed max allowed size<many>: <n> pixels",
     },
-    summary="an image has more pixels than the provider takes",
-    help="heal puts a note in its place and lists the image in the quarantine",
-    what="One side of an image is longer than the limit, which tightens once a request holds many "
-    "images, so that an old, accepted image becomes illegal later.",
-    cause="Screenshots at full resolution that pile up in a long session.",
-    repair="The image is replaced by a text note in its place; the image itself is quarantined.",
+    summary="an image has more pixels than the provider accepts",
+    help="heal replaces it with a note and lists the image in the quarantine",
+    what="One side of an image is longer than the limit. The limit is lower for requests with "
+    "many images, so an old image that was accepted can become invalid later.",
+    cause="Full-resolution screenshots pile up in a long session.",
+    repair="The image is replaced by a text note; the image itself is quarantined.",
     failures=("F49",),
 )
 BAD_IMAGE = rule(
@@ -55,12 +57,14 @@ BAD_IMAGE = rule(
         "openai-chat": "The image data you provided does not represent a valid image.",
         "openai-responses": "The image data you provided does not represent a valid image.",
     },
-    summary="an image cannot be decoded, or is not what it is labelled as",
+    summary="an image cannot be decoded, or does not match its label",
     help="heal corrects a wrong label; an image that cannot be decoded is replaced by a note",
-    what="The payload is not valid base64, not an image, or another kind than its label says.",
-    cause="A PDF or other file returned as an image, corrupt bytes, a guessed label.",
-    repair="If the bytes are an image the provider takes, only the label changes. Otherwise a "
-    "text note takes its place and the part is quarantined. Only the failing part is touched.",
+    what="The payload is not valid base64, is not an image, or is of another type than its label "
+    "says.",
+    cause="A PDF or other file was returned as an image, the bytes are corrupt, or the label was "
+    "guessed.",
+    repair="If the bytes are an image that the provider accepts, only the label changes. Otherwise "
+    "the part is replaced by a text note and quarantined. No other part is touched.",
     failures=("F50",),
 )
 ERROR_MEDIA = rule(
@@ -72,8 +76,8 @@ ERROR_MEDIA = rule(
     summary="an error result holds something other than text",
     help="heal moves it after the results and keeps the text",
     what="A result with `is_error` may hold text only.",
-    cause="A failed tool returned a screenshot, or a repair flipped a result to an error.",
-    repair="What is not text moves after the results of the same message.",
+    cause="A failed tool returned a screenshot, or a repair marked a result as an error.",
+    repair="Everything that is not text moves after the results of the same message.",
     failures=("F51",),
 )
 TOO_MANY_BYTES = rule(
@@ -87,12 +91,12 @@ TOO_MANY_BYTES = rule(
         "openai-responses:copilot": "The request is too large to send through CAPI Responses. Try "
         "shortening the conversation or prompt. (<size> MB request; <limit> MB limit)",
     },
-    summary="the request has more bytes than the provider takes",
-    help="heal replaces the oldest images by notes until it fits",
-    what="Bytes are limited apart from tokens: images count little there and much here.",
-    cause="Screenshots and documents pile up as base64 while the token meter stays low.",
+    summary="the request has more bytes than the provider accepts",
+    help="heal replaces the oldest images with notes until it fits",
+    what="Bytes are limited separately from tokens: an image counts for few tokens but many bytes.",
+    cause="Screenshots and documents pile up as base64 while the token count stays low.",
     repair="The oldest images are replaced by notes and quarantined. If no image is left to "
-    "remove, the list is returned as it was, with this finding.",
+    "remove, the list is returned unchanged, with this finding.",
     failures=("F52",),
 )
 LONE_SURROGATE = rule(
@@ -104,11 +108,11 @@ LONE_SURROGATE = rule(
         "column <n> (char <n>)",
     },
     summary="a text holds half of a surrogate pair",
-    help="heal replaces it by U+FFFD",
+    help="heal replaces it with U+FFFD",
     what="A lone UTF-16 surrogate cannot be encoded; the body is not valid JSON.",
-    cause="Output was cut between the two halves of an emoji, or is binary.",
-    repair="Each lone half becomes U+FFFD; nothing else of the text changes. A signed block that "
-    "is hit is dropped, since its signature would no longer match.",
+    cause="The output was cut between the two halves of an emoji, or it is binary.",
+    repair="Each lone half becomes U+FFFD; the rest of the text does not change. A signed block "
+    "that contains one is dropped, since its signature would no longer match.",
     failures=("F53",),
 )
 NUL = rule(
@@ -120,13 +124,13 @@ NUL = rule(
         "<n> (char <n>)",
     },
     summary="a text holds a NUL character",
-    help="heal replaces it by U+FFFD",
+    help="heal replaces it with U+FFFD",
     what="NUL ends the text for some parsers and is refused by others (PostgreSQL's jsonb). The "
-    "Responses API takes it, so there this is a note.",
+    "Responses API accepts it, so this is a note there.",
     cause="Binary command output was stored as text.",
-    repair="Each NUL becomes U+FFFD; nothing else of the text changes.",
+    repair="Each NUL becomes U+FFFD; the rest of the text does not change.",
     failures=("F54",),
-    known="Codex sends output with NUL to the Responses API, and is answered",
+    known="Codex sends output with NUL to the Responses API, and gets an answer",
 )
 GIANT_RESULT = rule(
     code="LS507",
@@ -136,9 +140,9 @@ GIANT_RESULT = rule(
     fixable=False,
     summary="one tool result is larger than 10 MB",
     help="shorten it before it is stored; heal leaves it alone",
-    what="A single result this large freezes clients and later exceeds every context window.",
+    what="A single result this large freezes clients, and later exceeds every context window.",
     cause="A diff, a dump or a log was returned inline.",
-    repair="None here: shortening is compaction's work, never a silent cut.",
+    repair="None: shortening it is a task for compaction, and is never done silently.",
     failures=("F55",),
 )
 
@@ -168,7 +172,7 @@ def images(case: Case) -> Iterator[Finding]:
                 kind=sniff(head),
             )
         elif limit and pixels(head) > limit:
-            text = f"an image of {pixels(head)} pixels, {limit} are taken"
+            text = f"an image of {pixels(head)} pixels, at most {limit} are accepted"
             many = " for many-image requests" if limit == case.profile.max_pixels_many else ""
             yield case.find(IMAGE_TOO_LARGE, place, text, n=limit, many=many, where=where)
 
@@ -195,7 +199,7 @@ def image_fault(image: Image, head: bytes) -> str:
         return "an image that cannot be decoded"
     kind = sniff(head)
     if kind not in ACCEPTED:
-        return f"an image labelled {word(image.label)} that is not an image the provider takes"
+        return f"an image labelled {word(image.label)} that is not an image the provider accepts"
     label = "image/jpeg" if image.label == "image/jpg" and not image.label_at else image.label
     return "" if kind == label else f"an image labelled {word(image.label)} that is {kind}"
 
@@ -221,6 +225,9 @@ def has_error_media(raw: Any) -> bool:
     return any(isinstance(block, dict) and block.get("type") != "text" for block in content)
 
 
+_ONLY_WORDS = "no image is left to replace: `lockstitch compact` shortens the conversation"
+
+
 @finder(TOO_MANY_BYTES, when=lambda case: 0 < case.profile.max_bytes < case.size)
 def request_bytes(case: Case) -> Iterator[Finding]:
     """LS504."""
@@ -228,8 +235,8 @@ def request_bytes(case: Case) -> Iterator[Finding]:
     found = all_images(case)
     place = case.place(found[0].part) if found else case.place_at(0)
     some = bool(found)
-    text = f"{size} bytes, {limit} are taken"
-    yield case.find(
+    text = f"{size} bytes, at most {limit} are accepted"
+    finding = case.find(
         TOO_MANY_BYTES,
         place,
         text,
@@ -238,6 +245,7 @@ def request_bytes(case: Case) -> Iterator[Finding]:
         size=f"{size / 2**20:.1f}",
         limit=f"{limit / 2**20:.1f}",
     )
+    yield finding if some else structs.replace(finding, place=place, help=_ONLY_WORDS)
 
 
 @finder(LONE_SURROGATE, NUL, when=lambda case: case.size < 0)

@@ -85,13 +85,13 @@ ORPHAN_CALL = rule(
     summary="a tool call has no result",
     help="heal answers it with a neutral error result right after the call",
     what="The model asked for a tool, and the history has no result for that call.",
-    cause="The call is stored when the model speaks, the result only after the tool ran. Ctrl-C, "
-    "a crash, a timeout or a new message in between leaves the call open for good, at the tail "
-    "or, once more turns follow, in the middle.",
-    repair="A real result is looked for everywhere in the list first. If there is none, a result "
-    "with a constant, neutral text is inserted where the provider expects it. It claims no cause, "
-    "and it is marked, so that a real result that turns up later takes its place. Where the format "
-    "wants a status beside the text (shell, apply_patch) it is the one for failure.",
+    cause="The call is stored when the model asks for it, the result only after the tool has run. "
+    "Ctrl-C, a crash, a timeout or a new message in between leaves the call open for good: "
+    "at the end of the history or, once more turns follow, in the middle.",
+    repair="A real result is first looked for everywhere in the list. If there is none, a result "
+    "with a constant, neutral text is inserted where the provider expects it. It claims no "
+    "cause, and it is marked, so that a real result that turns up later replaces it. If the "
+    "format has a status beside the text (shell, apply_patch), it is set to failure.",
     failures=("F01", "F02", "F12", "F13"),
 )
 PARTIAL_BATCH = rule(
@@ -103,7 +103,7 @@ PARTIAL_BATCH = rule(
     help="heal keeps the real results and answers only the missing ones",
     what="The model made several tool calls at once, and only some of them have a result.",
     cause="Parallel results are written one by one, and one was lost, cut off or never written.",
-    repair="Real results stay; only the missing ones are answered, all in the order of the calls.",
+    repair="Real results stay; only the missing ones are added, all in the order of the calls.",
     failures=("F03",),
 )
 ORPHAN_RESULT = rule(
@@ -114,8 +114,8 @@ ORPHAN_RESULT = rule(
     summary="a tool result answers no call",
     help="heal keeps its content as labelled text",
     what="A tool result names a call that is not in the history.",
-    cause="A cut, a summary or a hand-over removed the call and left its result.",
-    repair="The call is never invented, since its arguments are unknown. The result's content "
+    cause="A cut, a summary or a hand-over removed the call and left its result behind.",
+    repair="The call is never made up, since its arguments are unknown. The result's content "
     "stays, as text that says what it is.",
     failures=("F04",),
 )
@@ -128,7 +128,7 @@ DISPLACED_RESULT = rule(
         **_EARLY,
     },
     summary="the result exists, but not where the provider looks for it",
-    help="heal moves the result to its call; what was in between comes after it",
+    help="heal moves the result to its call; whatever was in between comes after it",
     what="Call and result are both there, but something is between them, or the result comes "
     "before its call.",
     cause="A queued or steering message was appended while the tools ran, or results came late.",
@@ -144,8 +144,9 @@ RESULT_LAYOUT = rule(
     summary="results are not first and together in the message after their calls",
     help="heal puts all results first, together, in the order of the calls",
     what="The results of one turn are spread over several messages, or text comes before them.",
-    cause="One message a result instead of one with all; text or images put in front.",
-    repair="The results are gathered at the head of the first message; the rest follows.",
+    cause="Each result was put in a message of its own instead of all in one, or text or images "
+    "were put before them.",
+    repair="The results are gathered at the start of the first message; the rest follows.",
     failures=("F06",),
 )
 DUPLICATE_RESULT = rule(
@@ -154,11 +155,12 @@ DUPLICATE_RESULT = rule(
     counted=("tool call with two results", "tool calls with two results"),
     errors=_TWICE,
     summary="a call is answered more than once",
-    help="heal keeps one result; a second one that says something else stays as labelled text",
+    help="heal keeps one result; a second one with different content stays as labelled text",
     what="Several results answer the same occurrence of a call.",
-    cause="A resume ran or recorded a result again, or two repairs each added one.",
-    repair="Exact repeats and placeholders go; a different real result is kept as labelled text. "
-    "Nothing is matched by tool name or by an id alone, since ids repeat across turns.",
+    cause="A resume ran the tool or recorded its result again, or two repairs each added one.",
+    repair="Exact repeats and placeholders are removed; a different real result is kept as "
+    "labelled text. Nothing is matched by tool name or by id alone, since ids repeat across "
+    "turns.",
     failures=("F07",),
 )
 MASKED_RESULT = rule(
@@ -170,7 +172,7 @@ MASKED_RESULT = rule(
     help="heal puts the real result in the placeholder's place",
     what="A program closed the call with a placeholder, and then the real result arrived.",
     cause="A repair or a resume wrote “interrupted” or “aborted” while the tool was still running.",
-    repair="The real result wins over placeholders, ours and those of other programs.",
+    repair="The real result replaces any placeholder, ours or another program's.",
     failures=("F08",),
 )
 SERVER_PAIR = rule(
@@ -186,29 +188,30 @@ SERVER_PAIR = rule(
         "`<kind>` blocks: <id>. Each `<kind>` block must have a corresponding `server_tool_use` "
         "block before it.",
     },
-    summary="a tool the provider runs itself is missing its call or its result",
+    summary="a tool that the provider runs itself lacks its call or its result",
     help="heal removes the half that is left; it is listed in the quarantine",
     what="A server-side tool call (web search, code execution, MCP …) lost its result, or the "
-    "result its call.",
+    "result lost its call.",
     cause="A paused turn was stored as finished, or a record was written into the middle of it.",
-    repair="The lone half is removed and kept in the quarantine list. No result is made up for "
-    "it: only the provider may write one. A call that ends the list is a paused turn and is left.",
+    repair="The lone half is removed and kept in the quarantine list. No result is made up for it, "
+    "because only the provider may write one. A call that ends the list is a paused turn "
+    "and is left alone.",
     failures=("F09",),
 )
 OUTPUT_KIND = rule(
     code="LS109",
     name="wrong-output-kind",
-    counted=("tool result of the wrong kind", "tool results of the wrong kind"),
+    counted=("tool result of the wrong type", "tool results of the wrong type"),
     lossy=True,
     dialects=("openai-responses",),
     errors={"openai-responses": "No tool output found for <kind> <id>."},
-    summary="the output is of another kind than the call",
-    help="heal rewrites it as the output kind that belongs to the call",
-    what="Each call kind of the Responses API has its own output kind; this pair does not match.",
+    summary="the output has the wrong type for the call",
+    help="heal rewrites it as the output type that belongs to the call",
+    what="Each call type of the Responses API has its own output type; these two do not match.",
     cause="Code that knows only function_call answered a custom, shell or patch call.",
-    repair="The output is rewritten as the right kind with the same text, and the original is kept "
-    "in the quarantine. Where the right kind cannot hold text (computer, tool search), the text "
-    "stays as a labelled message and the call is closed as an open one.",
+    repair="The output is rewritten as the right type with the same text, and the original is kept "
+    "in the quarantine. If the right type cannot hold text (computer, tool search), the "
+    "text stays as a labelled message and the call is treated as an open one.",
     failures=("F10",),
 )
 TEXT_AFTER_CALL = rule(
@@ -218,10 +221,10 @@ TEXT_AFTER_CALL = rule(
     dialects=BLOCKS,
     errors=_NO_RESULT,
     summary="text follows a tool call inside one assistant message",
-    help="heal moves the text in front of the calls",
+    help="heal moves the text before the calls",
     what="Calls must be the last thing in an assistant message.",
     cause="Two assistant turns were glued together by a merge or a compaction.",
-    repair="The text moves in front of the first call of that message; nothing is dropped.",
+    repair="The text moves before the first call of that message; nothing is dropped.",
     failures=("F11",),
 )
 TWO_RECORDS = rule(
@@ -232,9 +235,11 @@ TWO_RECORDS = rule(
     errors=_NO_RESULT,
     summary="a content block holds a call that `tool_calls` does not list",
     help="heal adds the call to `tool_calls`",
-    what="LangChain keeps calls twice, as content blocks and in `tool_calls`; they disagree.",
-    cause="A middleware edited one of the two and not the other.",
-    repair="The block's call is added to `tool_calls`; blocks of calls that went go with them.",
+    what="LangChain keeps calls twice, as content blocks and in `tool_calls`; here the two "
+    "disagree.",
+    cause="A middleware edited one of the two but not the other.",
+    repair="The block's call is added to `tool_calls`; blocks whose call was removed are removed, "
+    "too.",
     failures=("F14",),
 )
 
@@ -296,7 +301,8 @@ def _repeated(case: Case, one: PairedResult, before: Part) -> Finding:
     if real is None:
         kind, text = DUPLICATE_RESULT, f"call {label(result)} is answered again"
     else:
-        kind, text = MASKED_RESULT, f"a placeholder answers call {label(result)}, its real result "
+        kind = MASKED_RESULT
+        text = f"a placeholder answers call {label(result)}, but its real result "
         text += f"is at {case.place(other)}"
     first, last = sorted((result, other), key=lambda part: (part.home, part.at))
     return case.find(
@@ -493,7 +499,7 @@ def twin_calls(case: Case) -> Iterator[Finding]:
     """LS111."""
     for message in case.messages:
         for part in unlisted_twins(message):
-            text = f"content holds call {label(part)}, tool_calls does not"
+            text = f"content holds call {label(part)}, but tool_calls does not"
             yield case.find(TWO_RECORDS, part, text, id=part.id)
 
 

@@ -37,9 +37,10 @@ COLLAPSED_STEPS = rule(
     },
     summary="several steps of a tool loop are glued into one assistant message",
     help="heal splits the message where the next step's thinking begins",
-    what="Thinking follows a tool call inside one message: that is a new step of the loop.",
+    what="Thinking follows a tool call inside one message, but it belongs to a new step of the "
+    "loop.",
     cause="A whole loop was recorded under one message id and replayed as a single message.",
-    repair="The message is split at the tool boundary and each call gets its result after it.",
+    repair="The message is split after the calls, and each call gets its result after it.",
     failures=("F24", "F29"),
 )
 UNSIGNED_THINKING = rule(
@@ -56,7 +57,7 @@ UNSIGNED_THINKING = rule(
     help="heal drops the block and lists it in the quarantine",
     what="A thinking block can only be replayed with the signature it was issued with.",
     cause="The stream was aborted before the signature arrived, or a converter lost it.",
-    repair="The block is dropped, never turned into prose: models imitate that.",
+    repair="The block is dropped, never turned into prose, because models imitate that.",
     failures=("F26", "F27"),
 )
 EMPTY_THINKING = rule(
@@ -69,9 +70,9 @@ EMPTY_THINKING = rule(
     },
     summary="a thinking block is empty and unsigned",
     help="heal drops the block",
-    what="A block with neither text nor signature carries nothing. One that is empty but signed "
-    "is normal for newer models and is left alone: there the signature is the reasoning.",
-    cause="An aborted stream, or text removed on saving.",
+    what="A block with neither text nor signature holds nothing. One that is empty but signed is "
+    "normal for newer models and is left alone: the signature itself is the reasoning.",
+    cause="The stream was aborted, or the text was removed when the session was saved.",
     repair="The block is dropped.",
     failures=("F25",),
 )
@@ -85,14 +86,14 @@ FOREIGN_REASONING = rule(
         "anthropic": _INVALID_SIGNATURE,
         "bedrock": _INVALID_SIGNATURE,
     },
-    summary="reasoning was issued by another vendor than the one asked",
+    summary="reasoning was issued by another vendor than the one the request goes to",
     help="heal drops the reasoning and lists it in the quarantine",
-    what="Signatures and encrypted reasoning verify only with who issued them.",
+    what="Signatures and encrypted reasoning can be verified only by the vendor that issued them.",
     cause="The session switched to another vendor's model.",
-    repair="The foreign reasoning is left out of this request. Shapes of signatures are never "
-    "guessed at: only a message that names its model is judged.",
+    repair="The foreign reasoning is left out of this request. Nothing is guessed from what a "
+    "signature looks like: only a message that names its model is judged.",
     failures=("F27", "F33"),
-    known="where a message names the model that wrote it and the request names another vendor's",
+    known="if a message names the model that wrote it and the request names another vendor's",
 )
 THINKING_FIRST = rule(
     code="LS305",
@@ -108,7 +109,7 @@ THINKING_FIRST = rule(
     },
     summary="thinking is enabled, but the running tool turn does not start with thinking",
     help="heal disables thinking for this one request",
-    what="With manual thinking the assistant message of a running tool loop must start with its "
+    what="With manual thinking, the assistant message of a running tool loop must start with its "
     "thinking block.",
     cause="Thinking was dropped by a converter, or switched on in the middle of a loop.",
     repair="Thinking is disabled in this request's body; the next turn may enable it again.",
@@ -130,7 +131,7 @@ THINKING_LAST = rule(
     help="heal drops the trailing thinking and lists it in the quarantine",
     what="A turn consists of thinking alone, or its last block is thinking.",
     cause="The stream died after the thinking, before the answer.",
-    repair="The trailing thinking is dropped; a turn left empty goes with it.",
+    repair="The trailing thinking is dropped; a turn left empty is removed with it.",
     failures=("F30",),
 )
 LONE_REASONING = rule(
@@ -143,34 +144,36 @@ LONE_REASONING = rule(
         "openai-responses": "Item '<id>' of type 'reasoning' was provided without its required "
         "following item.",
     },
-    summary="a reasoning item is not followed by what it produced",
+    summary="a reasoning item is not followed by the item that it produced",
     help="heal drops the reasoning item and lists it in the quarantine",
-    what="A reasoning item that is sent with its id and the item it produced are one unit. Without "
-    "an id nothing is asked for, and with `store: false` and its encrypted content OpenAI takes it "
-    "alone (a warning there, since other servers of this API do not).",
+    what="A reasoning item that is sent with its id and the item that it produced belong "
+    "together. Without an id the API does not check this, and with `store: false` and "
+    "encrypted content OpenAI accepts the reasoning alone (a warning there, since other "
+    "servers of this API do not).",
     cause="The output item was dropped, filtered or cut off after the reasoning.",
     repair="The lone reasoning item is dropped.",
     failures=("F31",),
-    known="only items with an id; Codex sends lone reasoning after an interrupt, and is answered",
+    known="only items with an id; Codex sends lone reasoning after an interrupt, and gets an "
+    "answer",
 )
 STORED_STATE = rule(
     code="LS308",
     name="state-not-stored",
-    counted=("reference to state nobody kept", "references to state nobody kept"),
+    counted=("reference to state that was not kept", "references to state that was not kept"),
     dialects=("openai-responses",),
     lossy=True,
     errors={
         "openai-responses": "Item with id '<id>' not found. Items are not persisted when `store` "
         "is set to false. Try again with `store` set to true, or remove this item from your input.",
     },
-    summary="an item refers to state the provider was told not to keep",
+    summary="an item refers to state that the provider was told not to keep",
     help="heal drops the reference and lists it in the quarantine",
     what="With `store: false` a bare reference, or reasoning without its encrypted content, "
     "points at nothing.",
     cause="Ids were replayed as references to server state that was never stored.",
     repair="References and reasoning without encrypted content are dropped.",
     failures=("F32",),
-    known="only where the request body says `store: false`",
+    known="only if the request body says `store: false`",
 )
 BOUND_REASONING = rule(
     code="LS309",
@@ -183,15 +186,16 @@ BOUND_REASONING = rule(
         "block is bound to a different conversation.",
     },
     summary="thinking is bound to a prefix that a repair had to change",
-    help="heal drops the thinking after the first place it changed",
-    what="Newer Claude models accept a replayed thinking block only while everything before it is "
-    "unchanged. This cannot be seen in a list; it is what a repair of the middle would cause.",
-    cause="Anything that edits history: a repair, a compaction, a reminder put in later.",
-    repair="The repair with the smallest change of the prefix is chosen, and signed thinking "
-    "after the first changed place is dropped with it. Where the model is named and does not bind "
-    "thinking, it stays.",
+    help="heal drops the thinking after the first change it made",
+    what="Newer Claude models accept a replayed thinking block only while everything before it "
+    "is unchanged. A list alone does not show this; it would result from repairing the "
+    "middle of it.",
+    cause="Something edited the history: a repair, a compaction, a reminder inserted later.",
+    repair="The repair that changes the least of the prefix is chosen, and signed thinking after "
+    "the first change is dropped. If the model is named and does not bind thinking, it "
+    "stays.",
     failures=("F24",),
-    known="Claude Fable 5.1 and later 5.x models; assumed where no model is named",
+    known="Claude Fable 5.1 and later 5.x models; assumed if no model is named",
 )
 REASONING_SHAPE = rule(
     code="LS310",
@@ -202,11 +206,11 @@ REASONING_SHAPE = rule(
         "openai-responses": "Input[<N>] missing required field `summary`",
         "openai-responses (content)": "Invalid 'input[<N>].content': array too long",
     },
-    summary="a reasoning item lacks a field the provider requires",
+    summary="a reasoning item lacks a field that the provider requires",
     help="heal adds the empty `summary`",
-    what="`summary` is required, even when it is empty, and may hold only texts.",
+    what="`summary` is required, even if it is empty, and may hold only texts.",
     cause="A clean-up removed empty values, or another provider wrote the item.",
-    repair="An empty `summary` is added; what is not text in one goes to the quarantine.",
+    repair="An empty `summary` is added; anything in it that is not text is quarantined.",
     failures=("F34",),
 )
 THOUGHT_SIGNATURE = rule(
@@ -222,13 +226,13 @@ THOUGHT_SIGNATURE = rule(
     },
     summary="the first function call of a step has no thought signature",
     help="heal adds the documented sentinel signature",
-    what="Gemini 3 and later want a thought signature on the first call of each step of the "
+    what="Gemini 3 and later require a thought signature on the first call of each step of the "
     "running turn.",
     cause="The field was lost in a conversion, or another model made the call.",
     repair="The documented sentinel `skip_thought_signature_validator` is added. Calls are never "
     "rewritten as prose.",
     failures=("F35",),
-    known="Gemini 3 and later; only where the model is named",
+    known="Gemini 3 and later; only if the model is named",
 )
 REASONING_REQUIRED = rule(
     code="LS312",
@@ -241,12 +245,12 @@ REASONING_REQUIRED = rule(
         "anthropic:deepseek": "The `content[].thinking` in the thinking mode must be passed back "
         "to the API.",
     },
-    summary="an assistant turn lacks the reasoning this provider wants back",
+    summary="an assistant turn lacks the reasoning that this provider wants back",
     help="heal adds the empty field",
-    what="This provider wants the reasoning of every assistant turn that calls tools back, even if "
-    "it is empty.",
+    what="This provider requires every assistant turn that calls tools to include its reasoning, "
+    "even if that is empty.",
     cause="The client dropped the field, or another model wrote the turn.",
-    repair="An empty field is added where there is none; what is there is never touched.",
+    repair="An empty field is added if there is none; existing reasoning is never touched.",
     failures=("F36",),
 )
 
@@ -499,7 +503,7 @@ def reasoning_required(case: Case) -> Iterator[Finding]:
     """LS312."""
     for message in case.messages:
         if lacks_reasoning(message, case.dialect):
-            text = "this assistant turn has no reasoning to hand back"
+            text = "this assistant turn has no reasoning to send back"
             yield case.find(REASONING_REQUIRED, message, text)
 
 

@@ -89,7 +89,7 @@ def rule(
     dialects = dialects or (() if formats else DIALECTS)
     entry = Rule(errors=tuple(errors.items()), formats=formats, dialects=dialects, **fields)
     if entry.code in RULES:
-        raise ValueError(f"{entry.code} is the code of {RULES[entry.code].name} already")
+        raise ValueError(f"{entry.code} is already the code of {RULES[entry.code].name}")
     RULES[entry.code] = entry
     one = entry.name.replace("-", " ")
     COUNTED[entry.code] = counted if any(counted) else (one, f"{one}s")

@@ -31,12 +31,13 @@ ALTERNATION = rule(
         'multiple "<role>" roles in a row',
         "openai-chat:mistral": "Unexpected role '<role>' after role '<role>'",
     },
-    summary="two messages of one role follow each other",
+    summary="two messages of the same role follow each other",
     help="heal merges them; assistant turns are never merged across a tool call",
-    what="This provider wants user and assistant to alternate.",
+    what="This provider requires user and assistant messages to alternate.",
     cause="A summary, a retry or a reminder was put next to another message of the same role.",
-    repair="Neighbours of one role are merged. Template-strict servers do not count the tool flow, "
-    "so two user turns with only tool messages between them get a short assistant turn between.",
+    repair="Neighbouring messages of one role are merged. Servers with strict templates do not "
+    "count tool messages, so two user turns with only tool messages between them get a "
+    "short assistant turn between them.",
     failures=("F41",),
 )
 BAD_START = rule(
@@ -59,10 +60,10 @@ BAD_START = rule(
         "openai-chat:strict": "No user query found in messages",
     },
     summary="the history does not start with a user message",
-    help="heal puts a short user message in front",
+    help="heal puts a short user message before it",
     what="The first message is not the user's.",
     cause="A fixed-length slice or a compaction cut the beginning off.",
-    repair="A minimal user message goes in front; nothing is removed.",
+    repair="A minimal user message is put first; nothing is removed.",
     failures=("F42",),
     known="Bedrock relaxed this in 2025 (profile bedrock:classic keeps it)",
 )
@@ -84,11 +85,11 @@ BAD_END = rule(
     summary="the request ends with an assistant message",
     help="heal appends a short user message; the assistant's words stay",
     what="Newer models refuse a request whose last message is the assistant's.",
-    cause="A resume after a turn that was torn down in the middle of its answer.",
+    cause="A session was resumed after its last turn was stopped in the middle of the answer.",
     repair="A short continuation message is appended.",
     failures=("F43", "F45"),
-    known="Claude Opus and Sonnet 4.6 and later, all 5.x; only for a whole request body or where "
-    "the model is named, since every stored session ends this way",
+    known="Claude Opus and Sonnet 4.6 and later, all 5.x; only for a whole request body or if the "
+    "model is named, since every stored session ends this way",
 )
 USER_AFTER_TOOL = rule(
     code="LS408",
@@ -96,11 +97,11 @@ USER_AFTER_TOOL = rule(
     counted=("user message right after a result", "user messages right after results"),
     dialects=("openai-chat:mistral", "openai-chat:strict", "langchain:mistral"),
     errors={"openai-chat:mistral": "Unexpected role '<role>' after role 'tool'"},
-    summary="a user message follows tool results directly",
-    help="heal puts a short assistant message between them, on the wire copy",
-    what="Mistral wants an assistant turn between tool results and the next user message.",
-    cause="The user spoke right after the tools, which is legal elsewhere.",
-    repair="A bridge assistant message is inserted for this provider only.",
+    summary="a user message directly follows tool results",
+    help="heal puts a short assistant message between them, in the request only",
+    what="Mistral requires an assistant turn between tool results and the next user message.",
+    cause="The user spoke right after the tools, which other providers allow.",
+    repair="A short assistant message is inserted for this provider only.",
     failures=("F44",),
 )
 CALL_TURN = rule(
@@ -127,9 +128,9 @@ MIXED_RESPONSES = rule(
         "gemini": "Please ensure that the number of function response parts is equal to the "
         "number of function call parts of the function call turn.",
     },
-    summary="a function response turn holds other parts too",
+    summary="a function response turn holds other parts, too",
     help="heal moves the other parts into a turn of their own",
-    what="A response turn must hold exactly the responses.",
+    what="A response turn must hold the responses and nothing else.",
     cause="Text, a reminder or an image was merged into it.",
     repair="The other parts move into a user turn right after it.",
     failures=("F45", "F46"),
@@ -146,13 +147,13 @@ SYSTEM_PLACE = rule(
         "anthropic": 'messages: Unexpected role "system". The Messages API accepts a top-level '
         '`system` parameter, not "system" as an input message role.',
     },
-    summary="a system message is where the provider takes none",
+    summary="a system message is where the provider does not accept one",
     help="heal turns it into a labelled user message, or moves a first one into `system`",
-    what="Chat templates take one system message, at the start. Anthropic takes one only behind a "
-    "user turn, in front of an assistant turn or at the end.",
+    what="Chat templates accept one system message, at the start. Anthropic accepts one only "
+    "after a user turn, before an assistant turn or at the end.",
     cause="A compaction stored its summary as a system message, or the list came from a format in "
     "which the system prompt is the first message.",
-    repair="In an Anthropic request body without `system` a first one moves there. Elsewhere the "
+    repair="In an Anthropic request body without `system`, a first one moves there. Otherwise the "
     "text stays where it is, as a user message that says what it was.",
     failures=("F47",),
 )
@@ -168,9 +169,9 @@ WRONG_ROLE = rule(
         "bedrock": "Value at 'messages.<N>.role' failed to satisfy constraint: Member must "
         "satisfy enum value set: [user, assistant]",
     },
-    summary="a message has a role this format does not know",
+    summary="a message has a role that this format does not know",
     help="heal gives it the role it stands for, or makes it a labelled user message",
-    what="The role is missing or not one of the format's.",
+    what="The role is missing, or is not one of the format's roles.",
     cause="A message of another format was appended, or the field was lost.",
     repair="Known aliases (human, ai, model, tool …) are mapped by what the message holds; text of "
     "an unknown role becomes a labelled user message.",
@@ -258,7 +259,7 @@ def gemini_turns(case: Case) -> Iterator[Finding]:
             if before.role == ASSISTANT:
                 yield case.find(CALL_TURN, before, "a call turn follows another model turn")
         if message.role == USER and is_mixed(message):
-            yield case.find(MIXED_RESPONSES, message, "this response turn holds other parts too")
+            yield case.find(MIXED_RESPONSES, message, "this response turn holds other parts, too")
 
 
 def is_mixed(message: Message) -> bool:
@@ -272,7 +273,7 @@ def system_place(case: Case) -> Iterator[Finding]:
     """LS411."""
     for position, message in enumerate(case.messages):
         if message.role == SYSTEM and is_system_misplaced(case, position):
-            text = "a system message is where this provider takes none"
+            text = "a system message is where this provider does not accept one"
             yield case.find(SYSTEM_PLACE, message, text)
 
 
@@ -300,5 +301,5 @@ def roles(case: Case) -> Iterator[Finding]:
     for message in case.messages:
         if message.role == UNKNOWN and not message.flaw:
             role = message.raw.get("role", message.raw.get("type"))
-            text = f"role {word(role)} is not one of this format's"
+            text = f"role {word(role)} is not one of this format's roles"
             yield case.find(WRONG_ROLE, message, text, role=word(role))

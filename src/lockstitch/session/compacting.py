@@ -111,7 +111,9 @@ class Compacting:
             # The session may have grown: the summary must not hide anything that it does not cover.
             # What is kept beside it depends on the moment, such as the last words of the user.
             if not self._view.unfinished(event.through) <= state.view.unfinished(event.through):
-                raise Moved("the turn that was compacted went on meanwhile; nothing was written")
+                raise Moved(
+                    "the turn that was compacted was continued meanwhile; nothing was written"
+                )
             return facts
 
         self._writer.decide(decide)

@@ -90,10 +90,10 @@ def copy_session(
         raise UsageError("a copy in the same store needs another name").about(session=name)
     head = source.head(name)
     if head is None:
-        raise Unreadable(f"there is none in {source.url}").about(session=name)
+        raise Unreadable(f"it does not exist in {source.url}").about(session=name)
     # A thread of LangGraph is found by its id, which is also inside its journal.
     if new != name and begins_thread(source.read(name, upto=1)):
-        raise UsageError("it is a thread of LangGraph, which keeps its name").about(session=name)
+        raise UsageError("it is a LangGraph thread, which keeps its name").about(session=name)
     if _is_there(target, new, head):
         advance(head.seq)
         return Copy(name, new, head.seq, is_new=False)
@@ -137,7 +137,7 @@ def _copy(  # noqa: PLR0913, PLR0917 - from where to where
         if event.blob:
             target.blobs([event.blob])
     if digest != head.digest:
-        raise Damaged(f"the copy in {target.url} is not what was read").about(session=new)
+        raise Damaged(f"the copy in {target.url} does not match what was read").about(session=new)
 
 
 def _is_there(target: Backend, new: str, head: Head) -> bool:
@@ -169,7 +169,9 @@ def _read(
         last = record
         advance(1)
     if (last.digest if last else NEW.digest) != head.digest:
-        raise Unreadable("it was replaced while it was read: copy it again").about(session=name)
+        raise Unreadable("it was replaced while it was being read: copy it again").about(
+            session=name
+        )
     return last
 
 
@@ -220,6 +222,16 @@ def import_messages(
     system: Any = None,
 ) -> Taken:
     """Create a session from a message list; see :meth:`Store.import_messages`."""
+    return prepare_import(name, messages, dialect, system)(backend)
+
+
+def prepare_import(
+    name: str, messages: Any, dialect: str | None = None, system: Any = None
+) -> Callable[[Backend], Taken]:
+    """Return a function that writes a message list into a store, as a session.
+
+    A list that cannot be a session is refused here, before any store is created for it.
+    """
     refuse_internal(check_session_name(name))
     plain = messages if is_plain(messages) else to_plain(messages)[0]
     full_name = profile_named(dialect or dialect_of(plain)).full_name
@@ -247,8 +259,12 @@ def import_messages(
     key = f"import/{blake2b(data, digest_size=16).hexdigest()}"
     events = [Noted(name=IMPORTED, payload=json_payload(note)), *first, *facts]
     unknown = sum(isinstance(fact, Started) for fact in facts)
-    is_new = _is_written(backend, name, events, key)
-    return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
+
+    def write(backend: Backend) -> Taken:
+        is_new = _is_written(backend, name, events, key)
+        return Taken(name, full_name, len(raw), len(events), is_new, plan.changed, unknown)
+
+    return write
 
 
 def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
@@ -257,7 +273,7 @@ def _opened(plain: Any, key: str) -> tuple[list[Any], Any]:
         return plain, None
     if isinstance(plain, dict) and isinstance(plain.get(key), list):
         return plain[key], system_in(plain)
-    raise UsageError("a list of messages is taken in, or a request's body with one")
+    raise UsageError("import takes a list of messages, or a request body with one")
 
 
 def system_in(body: dict[str, Any]) -> Any:
@@ -368,7 +384,7 @@ def _is_imported(backend: Backend, name: str, key: str) -> bool:
     except Unreadable:
         return False
     if first is None or first.key != key:
-        raise Held("it exists, and is not this list: give another name").about(session=name)
+        raise Held("it exists, and is not this list: use another name").about(session=name)
     return True
 
 
@@ -387,7 +403,7 @@ def fork_session(
         seen.refresh()
         found: Fact | None = seen.state.facts.get(upto + 1)
         if found is None or found.event != fork:
-            raise Held("it exists already, and is no fork of that place").about(session=target)
+            raise Held("it exists already, and is not a fork of that record").about(session=target)
         return seen.head
 
     def begin(state: JournalState) -> list[Event]:

@@ -168,7 +168,7 @@ class Turn:
 
     @property
     def waiting(self) -> tuple[Call, ...]:
-        """The calls that wait for approval."""
+        """The calls that are waiting for approval."""
         return tuple(c for c in self.calls if c.status == "waiting" and not c.is_outside)
 
 
@@ -390,9 +390,13 @@ def decide_approval(call: CallState, reason: str | None = None, *, allow: bool) 
     if not allow and call.outcome is not None and isinstance(call.outcome.fact, Denied):
         return []
     if call.status != "waiting":
-        raise UsageError(f"the call {_label(call)} does not wait for approval: it is {call.status}")
+        raise UsageError(
+            f"the call {_label(call)} is not waiting for approval: it is {call.status}"
+        )
     if allow and call.is_outside:
-        raise UsageError(f"the call {_label(call)} runs already: deliver its result when it comes")
+        raise UsageError(
+            f"the call {_label(call)} is already running: deliver its result when it arrives"
+        )
     if allow:
         return [Approved(reply=call.reply, index=call.index)]
     payload = text_payload(reason) if reason else NOTHING
@@ -411,7 +415,7 @@ def find_waiting_call(state: JournalState, which: object) -> CallState:
         return found[0]
     call = state.view.calls.get(which.key) if isinstance(which, Call) else None
     if call is None:
-        raise UsageError("there is no such call on the visible line of this session")
+        raise UsageError("there is no such call in the current line of this session")
     return call
 
 
@@ -443,10 +447,10 @@ def find_place(state: JournalState, to: object) -> int:
     if isinstance(to, str):
         named = [c.seq for c in state.view.checkpoints if c.kind == "named" and c.label == to]
         if not named:
-            raise UsageError("there is no checkpoint with that label on the visible line")
+            raise UsageError("there is no checkpoint with that label in the current line")
         return named[-1]
     if not isinstance(to, int) or isinstance(to, bool) or not (to == 0 or to in state.facts):
-        raise UsageError("a place to go back to is a checkpoint, its label, or a record's number")
+        raise UsageError("to go back, pass a checkpoint, its label, or a record's number")
     return to
 
 
@@ -461,7 +465,7 @@ def undo_rewind(state: JournalState) -> list[Event]:
         if event.reason == "undo" and behind is not None and isinstance(behind.event, Rewound):
             continue
         return [Rewound(to=fact.seq - 1, reason="undo")]
-    raise UsageError("nothing was rewound on the visible line of this session")
+    raise UsageError("nothing was rewound in the current line of this session")
 
 
 def revert_interrupted(state: JournalState) -> list[Event]:
@@ -481,7 +485,7 @@ def commit_compaction(state: JournalState, event: Compacted, base: int) -> list[
         raise Moved("the session was rewound while it was compacted; nothing was written")
     since = (fact.event for fact in state.line(state.seq) if fact.seq > base)
     if any(isinstance(other, Compacted) for other in since):
-        raise Moved("the session was compacted by somebody else meanwhile; nothing was written")
+        raise Moved("the session was compacted by another writer meanwhile; nothing was written")
     return [event]
 
 
@@ -504,8 +508,8 @@ def free_key(state: JournalState, key: str, event: Event | None = None) -> str:
         if is_visible(state, state.keys[tried]):
             if event is not None and not is_same(state.facts[state.keys[tried]].event, event):
                 raise UsageError(
-                    f"the key {key.partition('/')[2]!r} was used before, for something else: a key"
-                    " names one message for ever, so give this one a key of its own"
+                    f"the key {key.partition('/')[2]!r} was used before, for something else: a "
+                    "key names one message for ever, so give this one another key"
                 )
             return ""
         number += 1

@@ -180,7 +180,7 @@ def find_call(state: JournalState, which: Call | str) -> decisions.Key:
             raise UsageError("there is no such call in this session")
         return which.key
     if not isinstance(which, str):
-        raise UsageError("a call is named by itself, by its effect, or by its id")
+        raise UsageError("name a call by the call itself, its effect, or its id")
     effects = [place for place, (_, effect) in state.starts.items() if effect == which]
     ids = [place for place, call in state.view.calls.items() if call.id == which]
     found = effects or ids
@@ -199,8 +199,8 @@ def _is_there(state: JournalState, records: list[JournalRecord], key: str, event
     new = as_stored(event)
     if any(not decisions.is_same(before, new) for before in kept):
         raise UsageError(
-            "another result was delivered under this key before: a key names one result for ever;"
-            " nothing was delivered"
+            "another result was delivered under this key before: a key names one result for "
+            "ever; nothing was delivered"
         )
     return True
 
@@ -217,7 +217,7 @@ def is_internal(name: object) -> bool:
 def refuse_internal(name: str) -> None:
     """Raise ``UsageError`` for a name that users may not create, open or delete."""
     if is_internal(name):
-        raise UsageError(f"{name} is where the store keeps records of its own: give another name")
+        raise UsageError(f"{name} is where the store keeps records of its own: use another name")
 
 
 def companions(backend: Backend, name: str) -> list[str]:
@@ -243,7 +243,7 @@ def listing_of(
     if isinstance(changed_after, datetime):
         changed_after = round(changed_after.timestamp() * 1000)
     if isinstance(changed_after, bool) or not isinstance(changed_after, int | None):
-        raise UsageError("changed_after is a date, or a number of milliseconds since 1970")
+        raise UsageError("changed_after must be a date, or a number of milliseconds since 1970")
     since = -LATEST if changed_after is None else changed_after
     is_newest = order == "changed"
     cursor = after.cursor if isinstance(after, Listed) else after
@@ -257,7 +257,7 @@ def listing_of(
             pass
     elif not is_newest:
         return Listing(name, tag=tag, since=since)
-    raise UsageError("after is the last session of the page before, or its cursor")
+    raise UsageError("after must be the last session of the previous page, or its cursor")
 
 
 def list_sessions(
@@ -309,8 +309,8 @@ def search_store(
             first = damaged[0]
             more = f" (and {len(damaged) - 1} more)" if damaged[1:] else ""
             raise Damaged(
-                f"{first.message}{more}: all that can be read was searched; `lockstitch check`"
-                " says what cannot"
+                f"{first.message}{more}: everything that can be read was searched; `lockstitch "
+                "check` shows what cannot"
             ).about(first.target, first.session)
 
     return found()

@@ -88,7 +88,7 @@ def write_down(backend: Backend, removal: Removal, by: str | None = None) -> Aud
         except Moved:
             continue  # somebody else wrote a line at the same moment
         return line
-    raise Moved("the store's audit went on again and again meanwhile; nothing was removed")
+    raise Moved("other writers keep adding to the store's audit; nothing was removed")
 
 
 def read_audit(backend: Backend) -> Iterator[Audited]:
@@ -179,12 +179,12 @@ def rule_of(
 ) -> RetentionRule:
     """Return the rule for a caller's arguments; raise ``UsageError`` if they are not valid."""
     if older_than is None and keep is None:
-        raise UsageError("say which sessions shall go: older_than=, keep=, or both")
+        raise UsageError("say which sessions should be deleted: older_than=, keep=, or both")
     seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
     if seconds is not None and not _is_number(seconds, int | float):
-        raise UsageError("older_than is a timedelta, or a number of seconds")
+        raise UsageError("older_than must be a timedelta, or a number of seconds")
     if keep is not None and not _is_number(keep, int):
-        raise UsageError("keep is a number of sessions, 0 or more")
+        raise UsageError("keep must be a number of sessions, 0 or more")
     return RetentionRule(seconds, keep, check_tags(tags), including_open)
 
 
@@ -236,11 +236,11 @@ def _use(backend: Backend, one: Listed, rule: RetentionRule) -> str:
         return ""
     try:
         if may_be_thread(one.session) and begins_thread(backend.read(one.session, upto=1)):
-            return "it is a thread of LangGraph, and may wait for somebody"
+            return "it is a LangGraph thread, and may be waiting for somebody"
         seen = SessionView(backend, one.session)
         seen.refresh()
     except Damaged:
-        return "it cannot be read to the end: `lockstitch check` says why"
+        return "it cannot be read to the end: `lockstitch check` shows why"
     except Unreadable:
         return "it was removed meanwhile"
     state = seen.look(lambda state: turn_of(state.view).state)
@@ -262,7 +262,7 @@ def remove_planned(backend: Backend, removal: Removal, by: str | None = None) ->
     except Moved:
         return Spared(removal.session, "it was changed meanwhile")
     except Damaged:
-        return Spared(removal.session, "it is damaged: `lockstitch check` says where")
+        return Spared(removal.session, "it is damaged: `lockstitch check` shows where")
     except Unreadable:
         return Spared(removal.session, "it was removed meanwhile")
     return removal
@@ -362,13 +362,13 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     """
     session = found.session
     if found.is_whole:
-        raise UsageError("every record is what was written; nothing to repair").about(
+        raise UsageError("every record is as it was written; there is nothing to repair").about(
             session=session
         )
     if (found.holes or found.lost) and is_thread(found):
         raise UsageError(
-            "it is a thread of LangGraph, and what is lost of it may be part of"
-            " every later checkpoint: restore a backup, or delete the thread"
+            "it is a LangGraph thread, and whatever is lost of it may be part of every later "
+            "checkpoint: restore a backup, or delete the thread"
         ).about(session=session)
     fresh = _named(session, "salvaged")
     entries = entries_of(backend, found)
@@ -382,8 +382,8 @@ def rewrite_damaged(backend: Backend, found: Salvage) -> Exchanged:
     except (Unsure, Damaged) as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"it cannot be written anew where it is ({error.message_with_session}). Next:"
-            f" `lockstitch repair {url} -o NEW` writes all that can be read into a new store"
+            f"it cannot be rebuilt where it is ({error.message_with_session}). Next: `lockstitch "
+            f"repair {url} -o NEW` writes everything that can be read into a new store"
         ).about(session=session) from error
     return Exchanged(session, aside)
 
@@ -397,7 +397,7 @@ def undo_rewrite(backend: Backend, session: str) -> Exchanged:
     """Undo the last repair of a session; keep the repaired session beside it."""
     last = _last(backend, session, "damaged")
     if not last:
-        raise UsageError("no repair is known that could be taken back").about(session=session)
+        raise UsageError("it has no repair that could be undone").about(session=session)
     aside = _free(backend, session, "repaired")
     backend.exchange(session, aside, f"{_named(session, 'damaged')}-{last}")
     return Exchanged(session, aside)

@@ -45,8 +45,8 @@ def advise_repair(backend: Backend, session: str) -> Iterator[None]:
     except Damaged as error:
         url = backend.url.partition("?")[0]
         raise Damaged(
-            f"{error.message}. Next: `lockstitch repair {url} --session {session}` keeps all that"
-            " can be read, and the damaged session beside it"
+            f"{error.message}. Next: `lockstitch repair {url} --session {session}` keeps "
+            "everything that can be read, and the damaged session beside it"
         ).about(error.target, session) from error
 
 
@@ -165,7 +165,7 @@ class SessionView:
         if reply not in self._askings:
             fact = self.look(lambda state: state.facts.get(reply))
             if fact is None:
-                raise Unreadable(f"there is no reply at record {reply}").about(session=self.session)
+                raise Unreadable(f"record {reply} is not a reply").about(session=self.session)
             self._askings[reply] = call_requests_in(fact.event, self.payload(fact.event))
         found = self._askings[reply]
         if index >= len(found):
@@ -292,7 +292,7 @@ class SessionReadMixin:
 
     @property
     def checkpoints(self) -> list[journal.Checkpoint]:
-        """The places to go back to, oldest first."""
+        """The checkpoints to go back to, oldest first."""
         return self._view.look(lambda state: list(state.view.checkpoints))
 
 

@@ -51,7 +51,7 @@ from lockstitch.journal.events import (
 from lockstitch.session import decisions
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
-_WANTED = "say takes a text, or content blocks as the dialect spells them"
+_WANTED = "say takes a string, or content blocks in the form of the dialect"
 _USERS = ("user", "human")
 
 
@@ -63,12 +63,12 @@ def said_payload(content: Any, dialect: str) -> Raw:
     if isinstance(content, str):
         return text_payload(content)
     if not dialect:
-        raise UsageError("content blocks are spelled in some dialect: name it (dialect=…)")
+        raise UsageError("content blocks have the form of some dialect: name it (dialect=…)")
     has_types = exchange_of(profile_named(dialect).dialect).has_typed_blocks
     blocks = to_plain(content)[0]
     if isinstance(blocks, dict) and _role(blocks):
         if _role(blocks) not in _USERS:
-            raise UsageError(f"{_WANTED}; this is a message of somebody else: record takes replies")
+            raise UsageError(f"{_WANTED}; this is another author's message: record takes replies")
         blocks = blocks.get("content", blocks.get("parts"))
     elif isinstance(blocks, dict):
         blocks = [blocks]
@@ -220,7 +220,7 @@ def _dialect_of_reply(dialect: str | None, shaped: str | None, value: Any, likel
         if likely:
             return confirm_dialect(messages, likely)
         raise AmbiguousDialect(
-            "nothing in this reply tells its dialect apart; name one, or pass the whole response"
+            "nothing in this reply shows its dialect; name one, or pass the whole response"
         ) from None
 
 
@@ -233,7 +233,7 @@ def _check_reply(name: str, value: Any) -> list[Any]:
     if dialect_of_response(value) is None and any(message.role != ASSISTANT for message in view):
         raise UsageError("this is not a reply: it holds a message that no model has sent")
     if not messages and not _is_empty_reply(dialect, value):
-        raise UsageError(f"this is not a reply in {dialect}: no message is in it")
+        raise UsageError(f"this is not a reply in {dialect}: there is no message in it")
     return messages
 
 
@@ -245,7 +245,7 @@ def _refuse_others(value: Any) -> None:
         raise UsageError("this is a request body, not a reply; nothing was recorded")
     status = value.get("status")
     if value.get("type") == "error" or value.get("error") or status == "failed":
-        raise UsageError("this is an error of the provider's, not a reply; nothing was recorded")
+        raise UsageError("this is an error from the provider, not a reply; nothing was recorded")
     if value.get("object") == "response" and status in _UNFINISHED:
         raise UsageError("this response is not finished; nothing was recorded")
 
@@ -414,7 +414,7 @@ class ReplyStream:
         if source is None or isinstance(source, str | bytes | int | float):
             kind = type(source).__name__
             raise UsageError(
-                f"a stream is a client's stream, or an iterator of events, not a {kind}"
+                f"a stream must be a client's stream, or an iterator of events, not a {kind}"
             )
         self._recorder = recorder
         self._source = source

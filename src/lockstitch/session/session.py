@@ -195,7 +195,7 @@ class Session(SessionReads):
         :meth:`system` returns them.
         """
         if role not in ROLES or not isinstance(text, str):
-            raise UsageError("instructions are a text of the system or the developer")
+            raise UsageError("instructions must be a text from the system or the developer")
         if self._writer.instructions.get(role, "") != text:
             self._writer.add(Instructed(payload=text_payload(text), role=role))
 
@@ -478,7 +478,7 @@ class Session(SessionReads):
         With the same ``key`` it is stored once. Raises ``UsageError`` for a name that is reserved.
         """
         if not name or name in decisions.RESERVED:
-            raise UsageError(f"a note has a name, other than {' and '.join(decisions.RESERVED)}")
+            raise UsageError(f"a note needs a name, other than {' and '.join(decisions.RESERVED)}")
         event = Noted(name=name, payload=json_payload(value))
         added = self._writer.add(event, key=named_key("note", key))
         return added[0].seq if added else self.seq
@@ -502,7 +502,7 @@ class Session(SessionReads):
     def checkpoint(self, label: str) -> int:
         """Give this place a label, to go back to it later; return the number of its record."""
         if not label:
-            raise UsageError("a checkpoint has a label")
+            raise UsageError("a checkpoint needs a label")
         return self._writer.add(Noted(name=CHECKPOINT, label=label))[0].seq
 
     def rewind(self, to: Checkpoint | str | int, reason: str = "") -> Turn:
@@ -642,5 +642,5 @@ _OPEN: weakref.WeakValueDictionary[tuple[int, str], Session] = weakref.WeakValue
 def check_wait(seconds: object) -> float:
     """Return a number of seconds to wait; raise ``UsageError`` if it is not a number."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise UsageError("wait is a number of seconds")
+        raise UsageError("wait must be a number of seconds")
     return seconds

@@ -30,7 +30,7 @@ from lockstitch.session.decisions import Call, Candidate, Key
 from lockstitch.session.replies import content_payload
 from lockstitch.session.writing import DeferredSignals, SessionWriter, new_name, reason_of
 
-_TOOLS = "tools are a dictionary of names and functions, or Tool(function, …)"
+_TOOLS = "tools must be a dictionary of names and functions, or Tool(function, …)"
 Policy = bool | Callable[[Call], Any]
 # How often a write is tried again if the store is busy and says that nothing was written.
 PATIENCE = 10
@@ -86,10 +86,10 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class CurrentCall:
-    """The call that a running tool serves.
+    """The call that the running tool answers.
 
     ``effect`` is the same for every attempt: pass it on as an idempotency key. ``abort`` is set
-    when nobody waits for the result any more.
+    when nobody is waiting for the result any longer.
     """
 
     id: str
@@ -115,7 +115,9 @@ def current_call() -> CurrentCall:
     try:
         return CURRENT.get()
     except LookupError:
-        raise UsageError("no tool is running here: ask inside a function of run_tools") from None
+        raise UsageError(
+            "no tool is running here: call this inside a function of run_tools"
+        ) from None
 
 
 def read_tools(
@@ -141,7 +143,7 @@ def read_tools(
 def check_timeout(seconds: object) -> float:
     """Return a timeout in seconds; raise ``UsageError`` if it is not valid."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise UsageError("a timeout is a number of seconds above 0")
+        raise UsageError("a timeout must be a number of seconds above 0")
     return float(seconds)
 
 
@@ -166,7 +168,9 @@ class ToolJob(Struct):
                 close = getattr(value, "close", None)
                 if callable(close):
                     close()
-                value = UsageError("the tool gave something to await: declare it with async def")
+                value = UsageError(
+                    "the tool returned something to await: declare it with async def"
+                )
             return self._outcome(value)
         except BaseException as error:  # noqa: BLE001 - a thread's end: there is nobody to raise to
             return self._outcome(error)
@@ -247,7 +251,7 @@ class ToolRun:
         interrupt_children: Callable[[str], None] = lambda _: None,
     ) -> None:
         if max_parallel is not None and max_parallel < 1:
-            raise UsageError("max_parallel is 1 or more")
+            raise UsageError("max_parallel must be 1 or more")
         self.is_stopped = False
         self.error: Exception | None = None
         self.wake: Callable[[], None] = lambda: None

@@ -132,7 +132,7 @@ def named_key(kind: str, key: str | None) -> str:
     if key is None:
         return ""
     if len(check_key(key)) > _LONGEST_KEY:
-        raise UsageError(f"a key has at most {_LONGEST_KEY} characters here")
+        raise UsageError(f"a key may have at most {_LONGEST_KEY} characters here")
     return f"{kind}/{key}"
 
 
@@ -199,8 +199,8 @@ class SessionWriter(SessionView):
     def _entries(self, decide: Decide, key: str, state: JournalState) -> list[JournalEntry]:
         if self._broken is not None:
             raise type(self._broken)(
-                f"nothing more can be written here ({self._broken.message});"
-                " open it again: what was acknowledged is there, and a key is never kept twice"
+                f"nothing more can be written here ({self._broken.message}); open it again: what "
+                "was acknowledged is there, and a key is never kept twice"
             ).about(session=self.session)
         events = decide(state)
         first = free_key(state, key, events[0] if events else None) if key else new_name()

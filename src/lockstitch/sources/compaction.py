@@ -96,7 +96,7 @@ def write_compaction(session: Opened, made: Condensed, run: str) -> Shorter:
     before = session.before
     if snapshot(before.path).digest != before.digest:
         raise Conflict(
-            "this session has gone on since it was read; nothing was written: read it again"
+            "this session was continued since it was read; nothing was written: read it again"
         )
     data = file_bytes(made.after)
     plan = structs.replace(

@@ -85,7 +85,7 @@ class Journal(Struct):
         )
 
     def line(self) -> list[Fact]:
-        """Return the facts of the visible line, oldest first."""
+        """Return the facts of the current line, oldest first."""
         return self.state.line(self.state.seq)
 
     def messages(self, dialect: str | None = None, model: str | None = None) -> list[Any]:
@@ -250,7 +250,7 @@ def repair_store(target: str, session: str | None = None) -> Exchanged:
 
 
 def can_undo(target: str) -> bool:
-    """Whether a store holds a session that a repair put aside."""
+    """Whether a store holds a damaged session that a repair kept."""
     backend, _ = open_store(target)
     with backend:
         return any(is_aside(one.session) for one in backend.sessions())
@@ -283,7 +283,7 @@ def copy_store(target: str, url: str) -> Iterator[Copied]:
     backend, _ = open_store(target)
     with backend, open_backend(url) as other:
         if next(iter(other.sessions(limit=1)), None) is not None:
-            raise UsageError("the store to write to holds sessions already: name a new one")
+            raise UsageError("the store to write to already holds sessions: name a new one")
         for one in backend.sessions():
             found = maintenance.read_salvage(backend, one.session)
             entries = maintenance.entries_of(backend, found)
@@ -309,7 +309,7 @@ def findings_of(found: Salvage) -> list[Finding]:
             message = f"{message}: {one.why}"
         made.append(new_finding(DAMAGED, place, message, severity, fixable=is_fixable))
     for name, numbers in found.lost.items():
-        message = f"the large value {name} is gone or is not what was written (checksum)"
+        message = f"the large value {name} is missing or is not what was written (checksum)"
         made.append(new_finding(DAMAGED, str(numbers[0]), message, severity, fixable=is_fixable))
     made += [
         new_finding(DAMAGED, "store", note, severity, fixable=is_fixable) for note in found.notes
@@ -323,13 +323,13 @@ def summary_of(found: Salvage) -> str:
     unproven = sum(one.proof == "unproven" for one in found.records)
     lost = sum(one.count for one in found.holes)
     restored = sum(one.proof == "restored" for one in found.records)
-    parts = [f"{whole} records are what was written"]
+    parts = [f"{whole} records are as they were written"]
     if found.behind:
         parts.append(f"{found.behind} of them after the damage")
     if restored:
-        parts.append(f"{restored} put right again")
+        parts.append(f"{restored} restored")
     if unproven:
-        parts.append(f"{unproven} more can be read and not be proven")
+        parts.append(f"{unproven} more can be read but not verified")
     if lost:
         parts.append(f"{lost} lost")
     if found.lost:
@@ -338,8 +338,8 @@ def summary_of(found: Salvage) -> str:
 
 
 _WORDS = {
-    "restored": "is not what was written, and can be put right",
-    "unproven": "can be read, and not be proven",
+    "restored": "is not what was written, and can be restored",
+    "unproven": "can be read, but not verified",
     "damaged": "is not what was written (checksum)",
     "missing": "is missing",
 }
@@ -353,7 +353,7 @@ def check_store(
     model: str | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Report]:
-    """Verify a store, or one session of it: every byte, and the request that each session makes.
+    """Verify a store, or one session of it: every byte, and the request that each session gives.
 
     Damage that belongs to no session is a report without a session. ``advance`` gets the number of
     records as they are done. Nothing is changed, and this never waits for a writer.
@@ -425,7 +425,7 @@ def _judge(
         if salvage.is_whole:
             report.findings = [damage(fault.seq, fault.message) for fault in faults]
         else:
-            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps all that can be read"
+            kept = f"{summary_of(salvage)}; `lockstitch repair` keeps everything that can be read"
             report.notes.append(kept)
             report.findings = findings_of(salvage)
     report.records, report.reachable = len(journal.records), journal.turns
@@ -486,8 +486,9 @@ class StoreSource(ManySource, frozen=True):
                     report.error = error.message
                 else:
                     done.remaining, done.is_written = [], True
-            kept = f"repaired; the damaged one is kept as {done.backup}"
-            report.notes = [kept if done.is_written else summary_of(found)]
+            report.notes = [summary_of(found)]
+            if done.is_written:
+                report.notes += [f"repaired; the damaged one is kept as {done.backup}"]
             yield done
 
     def copy(self, url: str) -> tuple[int, int]:

@@ -88,7 +88,7 @@ class SessionSummary(Struct):
         return ago(now - self.updated) if self.updated else ""
 
     def resume_line(self, here: str = "") -> str:
-        """Return the line that resumes the session from a folder; empty if there is none."""
+        """Return the command that resumes the session from a folder; empty if there is none."""
         return resume_line(self.words, self.project if self.is_local else None, here)
 
 

@@ -76,7 +76,7 @@ def scan(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Iterator[Report]:
-    """Check every session below some paths, or of this machine; other files are left out."""
+    """Check every session below some paths, or on this machine; other files are skipped."""
     for path in session_paths(targets, home=home, environ=environ):
         if is_postgres(path):
             yield from scan_database(path)
@@ -86,7 +86,7 @@ def scan(
 
 
 def scan_database(url: str, *, workers: int = 1, shard: Shard | None = None) -> Iterator[Report]:
-    """Check the sessions in a PostgreSQL: those of a Lockstitch store, and threads of LangGraph.
+    """Check the sessions in a PostgreSQL database: a Lockstitch store, and LangGraph threads.
 
     ``workers`` processes read the threads; with a ``shard``, only those in it.
     """
@@ -152,12 +152,12 @@ def describe(session: Opened) -> Report:
 
 _TRIES = 5
 _UNKNOWN_AFTER = (
-    "a repair would leave so little that nothing could recognize a session in it; nothing was "
+    "a repair would leave so little that nothing could recognise a session in it; nothing was "
     "changed"
 )
 _NOT_ROLLED_BACK = (
-    "there is no complete turn at whose end the session could go on, so nothing is rolled back: "
-    "open calls are answered instead, as --strategy close does"
+    "the session has no complete turn to go back to, so nothing is rolled back: open calls are "
+    "answered instead, as --strategy close does"
 )
 T = TypeVar("T")
 
@@ -284,7 +284,7 @@ def require_closed(session: Opened, way: str = "", *, is_named: bool = True) -> 
 def encode_copy(session: Opened, plan: RepairPlan, path: str = "") -> bytes:
     """Return the bytes of the repaired session for another file, compressed if its name says so."""
     if session.before is None:
-        raise Unreadable("it is in a database; a copy of one session of it cannot be written")
+        raise Unreadable("it is in a database; a copy of one of its sessions cannot be written")
     data = file_bytes(plan.after)
     return read.pack(data) if read.is_packed(path) else data
 
@@ -316,7 +316,7 @@ def backups_of(
         if source.kind == SQLITE:
             if session not in (None, source.session):
                 raise UsageError(
-                    "it is the id of a session already; --session is for one in a database"
+                    "it is already the id of a session; --session is for one in a database"
                 )
             own = source.session
     elif os.path.islink(path) and not backups.list_backups(path):  # noqa: PTH114 - start-up time
@@ -360,10 +360,10 @@ def find_undoable(
         due = [one for one in due if one.run == due[0].run]
     if not due and run is None:
         is_undone = any(one.status == "undone" for one in found)
-        raise UsageError(f"{_NONE}{': its repairs were all taken back' * is_undone}")
+        raise UsageError(f"{_NONE}{': its repairs were all undone' * is_undone}")
     if not due:
         already = "; it was already" if found else ""
-        raise UsageError(f"it has nothing of run {run} to take back{already}")
+        raise UsageError(f"it has nothing from run {run} to undo{already}")
     # A session that one run has repaired twice is undone step by step.
     last = {(one.path, session_of(one)): one for one in reversed(due)}
     return [one for one in due if one in last.values()]

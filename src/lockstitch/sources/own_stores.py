@@ -12,7 +12,7 @@ from msgspec import Struct
 from lockstitch.errors import LockstitchError, UsageError
 from lockstitch.files import read
 from lockstitch.stores import addresses
-from lockstitch.stores.addresses import public
+from lockstitch.stores.addresses import decoded_path, encoded_path, public
 
 POSTGRES = ("postgresql:", "postgres:")
 SCHEMES = ("sqlite:", "jsonl:", *POSTGRES)
@@ -52,8 +52,6 @@ def place_of(target: str) -> StorePlace | None:
 
     An address with our scheme is believed, except that a database may belong to another program.
     """
-    from urllib.parse import quote  # noqa: PLC0415 - most targets are no stores
-
     if target.startswith("sqlite:"):
         path = path_of(target)
         is_other = os.path.exists(path) and not is_own_database(path)  # noqa: PTH110
@@ -69,13 +67,13 @@ def place_of(target: str) -> StorePlace | None:
         except OSError:
             return None
         is_own = any(_OPENING.match(_first_bytes(path)) for path in paths)
-        return StorePlace(f"jsonl:///{quote(target)}") if is_own else None
+        return StorePlace(f"jsonl:///{encoded_path(target)}") if is_own else None
     if target.endswith(_LINES):
         if not _OPENING.match(_first_bytes(target)):
             return None
         folder, name = os.path.split(target)
-        return StorePlace(f"jsonl:///{quote(folder or '.')}", name.removesuffix(_LINES))
-    return StorePlace(f"sqlite:///{quote(target)}") if is_own_database(target) else None
+        return StorePlace(f"jsonl:///{encoded_path(folder or '.')}", name.removesuffix(_LINES))
+    return StorePlace(f"sqlite:///{encoded_path(target)}") if is_own_database(target) else None
 
 
 def is_postgres(target: str | None) -> bool:
@@ -107,9 +105,7 @@ def _holds_only_threads(url: str) -> bool:
 
 def path_of(url: str) -> str:
     """Return the path in the address of a database or a folder."""
-    from urllib.parse import unquote  # noqa: PLC0415 - most targets are no addresses
-
-    return unquote(addresses.split(url).path)[1:]
+    return decoded_path(url)[1:]
 
 
 def is_same_store(one: str, other: str) -> bool:

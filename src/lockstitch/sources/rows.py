@@ -69,9 +69,11 @@ from lockstitch.sources.source import Opened, Report, Source
 _LATEST = 253_402_300_800
 # The highest number that a row can have.
 _LAST = (1 << 63) - 1
-_DAMAGED = "it is damaged so that a repair of it could not be taken back; nothing was written"
+_DAMAGED = (
+    "it is damaged in such a way that a repair of it could not be undone; nothing was written"
+)
 _UNWRITTEN = "; nothing was written"
-_NO_ID = "its id is no text, so that nothing of it can be told from other rows"
+_NO_ID = "its id is not text, so its rows cannot be told from others"
 
 _kept_open = threading.local()
 
@@ -253,9 +255,9 @@ def sources_in_database(path: str, name: str | None = None) -> list[Source]:
     """Return the sessions in a database; raise ``UnknownFormat`` if its program is not known."""
     form = format_named(name) if name else recognize(SQLITE, path, sorted(table_names(path)))[0]
     if form is not None and SQLITE not in form.kinds:
-        raise UnknownFormat("it is a database, which that format is not kept in")
+        raise UnknownFormat("it is a database, which that format does not use")
     if form is None:
-        raise UnknownFormat("it is a database, but of no program that is known")
+        raise UnknownFormat("it is a database, but not one of a known program")
     found = list_sessions(path, form)
     return [RowSource(path, form.name, SQLITE, row.id, row.error) for row in found]
 
@@ -294,7 +296,7 @@ def write_rows(  # noqa: PLR0913, PLR0917 - what to write where, and how it is w
     except Conflict as error:
         raise (Moved if checked_form(form).adds else Conflict)(str(error)) from error
     if not kept:
-        raise UsageError("nothing differs, so that nothing was written")
+        raise UsageError("nothing differs, so nothing was written")
     backup = backups.finish_rows(kept[0], details or {})
     return str(backup.file.with_suffix(".json"))
 
@@ -304,7 +306,7 @@ def require_unused(path: str, way: str = "") -> None:
     pids = database_users(path)
     if pids:
         raise Busy(
-            f"process {', '.join(map(str, pids))} has it open and may be at work on the session; "
+            f"process {', '.join(map(str, pids))} has it open and may be working on the session; "
             f"nothing was written: end that program first{way}"
         )
 
@@ -458,7 +460,7 @@ def restore_rows(backup: Backup, *, dry_run: bool = False) -> None:
         later = _later(backup)
         if later is None or isinstance(error, Busy):
             raise
-        raise Conflict(f"{error}: it was repaired again, take run {later} back first") from error
+        raise Conflict(f"{error}: it was repaired again, so undo run {later} first") from error
 
 
 def are_rows_undone(backup: Backup) -> bool:

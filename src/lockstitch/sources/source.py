@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LARGE = 32 << 20
 _RESTING = 60
-COPY = ", or give -o FILE to write a copy"
+COPY = ", or use -o FILE to write a copy"
 # The name of the format of sessions in Lockstitch stores.
 OWN = "lockstitch"
 # The states in which a program resumes a session with everything that was said.
@@ -227,7 +227,7 @@ class Source(Struct, frozen=True):
         """Write a plan with a backup; return the backup's path, and how many bytes others added."""
         before = opened.before
         if before is None:
-            raise UsageError("it was not read as a whole, so that nothing can be put in its place")
+            raise UsageError("only a part of it was read, so nothing can replace it")
         self.require_closed(opened, COPY)
         data = read.pack(plan.data) if read.is_packed(self.path) else plan.data
         backup, replaced = replace_with_backup(before, data, run, details)
@@ -397,6 +397,6 @@ def resuming(form: str | None, session: str | None, path: str) -> tuple[str, tup
         known = format_named(form)
     except LockstitchError:
         return form, (), False
-    filled = {"{id}": session or "", "{path}": path}
+    filled = {"{id}": known.resumed_as(path, session) or "", "{path}": path}
     words = tuple(filled.get(word, word) for word in known.resume)
     return known.title, words if all(words) else (), known.is_local

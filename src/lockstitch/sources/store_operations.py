@@ -20,7 +20,7 @@ from lockstitch.journal.events import Forked, Rewound
 from lockstitch.journal.queries import Match, SearchWords
 from lockstitch.journal.state import Checkpoint, JournalView, ModelReply, Spoken
 from lockstitch.session import decisions
-from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, import_messages
+from lockstitch.session.copying import Copy, Taken, copy_session, fork_session, prepare_import
 from lockstitch.session.listing import begins_thread, list_sessions, may_be_thread, search_session
 from lockstitch.session.listing import search_store as listing_search_store
 from lockstitch.session.maintenance import (
@@ -177,8 +177,8 @@ def _find_session(target: str, session: str | None) -> tuple[StorePlace, str]:
         with suppress(Damaged):
             if may_be_thread(name) and begins_thread(backend.read(name, upto=1)):
                 raise UsageError(
-                    "it is a thread of LangGraph: its graph goes back and branches off"
-                    " (get_state_history, update_state), and its saver copies it (copy_thread)"
+                    "it is a LangGraph thread: its graph goes back and branches off "
+                    "(get_state_history, update_state), and its saver copies it (copy_thread)"
                 )
     return place, name
 
@@ -200,7 +200,7 @@ def address_of(target: str) -> str:
     place = place_of(target)
     if place is None:
         known = KNOWN.rpartition(" or ")[0]
-        error = UsageError(f"it is not there yet, or not a store; write its address: {known}")
+        error = UsageError(f"it does not exist yet, or is not a store; write its address: {known}")
         raise error.about(public(target))
     return place.url
 
@@ -341,7 +341,7 @@ def migrate(
                 yield copy_session(backend, wanted, other, name, advance)
             return
         if name is not None:
-            raise UsageError("another name is for one session: name it, too")
+            raise UsageError("another name is for one session: name that session, too")
         with open_backend(url) as other:
             for one in list_sessions(backend, Listing()):
                 try:
@@ -354,5 +354,6 @@ def take_in(
     target: str, name: str, messages: Any, dialect: str | None = None, *, system: Any = None
 ) -> Taken:
     """Create a session from a message list, as ``Store.import_messages`` does."""
+    write = prepare_import(name, messages, dialect, system)
     with open_backend(address_of(target)) as backend:
-        return import_messages(backend, name, messages, dialect, system)
+        return write(backend)

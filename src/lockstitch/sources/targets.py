@@ -49,8 +49,8 @@ SESSIONS, STORE, THREADS = "sessions", "store", "threads"
 # How many sessions to name if an id may mean several.
 _LISTED = 5
 _OWN = (
-    "it is a Lockstitch store: name one session of it with lockstitch.stored; check, "
-    "repair, undo, show, export, checkpoints, rewind and fork take it on the command line"
+    "it is a Lockstitch store: in Python name one session of it with lockstitch.stored; on the "
+    "command line check, repair, undo, show, export, checkpoints, rewind and fork take it"
 )
 
 
@@ -171,9 +171,9 @@ def look_into(url: str) -> Any:
 
         known = database.look_into(url)
     if not known.homes and not known.is_own:
-        raise UnknownFormat(
-            "it holds neither a Lockstitch store nor checkpoints of LangGraph"
-        ).about(public(url))
+        raise UnknownFormat("it holds neither a Lockstitch store nor LangGraph checkpoints").about(
+            public(url)
+        )
     return known
 
 
@@ -334,7 +334,9 @@ def _source_by_id(target: str, home: Path, environ: Mapping[str, str]) -> Source
         which = ids if len(ids) == len(matches) else sorted(source.path for source in matches)
         more = [f"and {len(which) - _LISTED} more"] if len(which) > _LISTED else []
         listed = ", ".join([*which[:_LISTED], *more])
-        raise UsageError(f"it is the beginning of {len(which)} sessions, {listed}: give more of it")
+        raise UsageError(
+            f"it is the beginning of {len(which)} session ids, {listed}: type more of it"
+        )
     return next(iter(matches))
 
 
@@ -355,7 +357,7 @@ def sources_in(
     if head.startswith(read.ZSTD_MAGIC):
         head = read.unpacked_head(path, HEAD)
         if not head:
-            raise Unreadable("it is packed, and damaged before anything of it can be unpacked")
+            raise Unreadable("it is packed, and damaged before anything in it can be unpacked")
 
     def whole() -> bytes:
         """Return the entire file, in case its beginning does not show what it is."""
@@ -375,7 +377,8 @@ def sources_in(
         first = head.removeprefix(BOM_BYTES).lstrip().partition(b"\n")[0]
         if first.startswith(b"[") and not first_values(first):
             raise Unreadable(
-                "it is a list of messages that is not whole JSON: it cannot be told apart"
+                "it is a list of messages that is not complete JSON, so its format cannot be "
+                "recognised"
             )
     return [Source(path, form.name, kind)]
 
@@ -398,6 +401,6 @@ def _source_in_place(path: str, owner: Format, head: bytes, whole: Callable[[], 
 def unknown_program(like: str) -> str:
     """Return a text that says what a file of no known program looks like, and what can be done."""
     if not like:
-        return "not a program that is known: it holds no session that could be read"
+        return "not a program that Lockstitch knows: it holds no session that could be read"
     forced = "--format NAME (or check --dialect NAME) reads it as what you say it is"
-    return f"{like}: not a program that is known, so nothing was changed; {forced}"
+    return f"{like}: not a program that Lockstitch knows, so nothing was changed; {forced}"

@@ -130,7 +130,7 @@ class ServerThreads(ManySource, frozen=True):
         yield from self._work(survey, "Repairing", **how)
 
     def copy(self, url: str) -> tuple[int, int]:
-        raise UsageError("a database is repaired where it is: without -o and --branch")
+        raise UsageError("a database is repaired where it is: leave out -o and --branch")
 
     def undo_words(self, sessions: Sequence[str]) -> list[tuple[str, ...]]:
         return [(public(self.path),)] if sessions else []
@@ -332,8 +332,8 @@ def work_through(
                     yield ahead.popleft().result()
             except BrokenProcessPool:
                 raise Unreadable(
-                    "a worker process ended all of a sudden; what was written until then is whole, "
-                    "and the same command goes on from there"
+                    "a worker process ended unexpectedly; what was written until then is "
+                    "complete, and the same command continues from there"
                 ) from None
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)

@@ -8,6 +8,7 @@ be harmless. If libpq would not accept an address, only its scheme is shown.
 
 from __future__ import annotations
 
+import os
 import re
 
 from msgspec import Struct
@@ -17,9 +18,9 @@ LIBPQ = ("postgresql://", "postgres://")
 OURS = ("schema", "owner", "lease", "timeout", "compress")
 HIDDEN = "…"
 UNREAD = (
-    "it is no address of a PostgreSQL database that libpq understands; write"
-    " postgresql://user:password@host:port/database, with %40 for an @ in the password, %2F for"
-    " a /, and %25 for a %"
+    "it is not an address of a PostgreSQL database that libpq understands; write "
+    "postgresql://user:password@host:port/database, with %40 for an @ in the password, %2F for "
+    "a /, and %25 for a %"
 )
 _HARMLESS = (
     *OURS,
@@ -251,13 +252,13 @@ def address_problem(target: str) -> str:
     match = re.match(_SCHEME, target)
     if match is not None and target.startswith("//", match.end()):
         if "postgres" in match[1].lower():
-            return "it is not how the address of a PostgreSQL begins: write postgresql://…"
+            return "an address of PostgreSQL does not begin like this: write postgresql://…"
         if match[1].lower() not in _PATHS:
-            return "it is neither a file nor the address of a store that is known"
+            return "it is neither a file nor the address of a known store"
     pairs = _pairs(target) or {}
     if pairs.keys().isdisjoint({"host", "hostaddr", "dbname", "service", "password"}):
         return ""
-    return "it is given in name=value pairs: write it as postgresql://user@host/database"
+    return "it is written as name=value pairs: write it as postgresql://user@host/database"
 
 
 def short_address(values: dict[str, str]) -> str:
@@ -324,6 +325,18 @@ def _quoted(text: str, safe: str = "") -> str:
     from urllib.parse import quote  # noqa: PLC0415 - as above
 
     return quote(text, safe=safe, errors="surrogateescape")
+
+
+def encoded_path(path: str | os.PathLike[str]) -> str:
+    """Return the path of a file as an address spells it; its bytes need not be UTF-8."""
+    return _quoted(os.fspath(path), safe="/")
+
+
+def decoded_path(url: str) -> str:
+    """Return the path in the address of a file or a folder, with the slash before it."""
+    from urllib.parse import unquote  # noqa: PLC0415 - as above
+
+    return unquote(split(url).path, errors="surrogateescape")
 
 
 def with_option(url: str, name: str, value: str) -> str:

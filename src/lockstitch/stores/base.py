@@ -116,7 +116,7 @@ class IncomingSession(Struct, frozen=True):
         if found is None:
             return False
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists here, with other records").about(session=self.session)
+            raise Held("it already exists, with other records").about(session=self.session)
         return True
 
 
@@ -322,7 +322,7 @@ class Backend(ABC):
 def check_lease_seconds(seconds: float) -> float:
     """Return the length of a lease in seconds; raise ``UsageError`` if it is not valid."""
     if not seconds > 0:
-        raise UsageError("a lease lasts longer than 0 seconds")
+        raise UsageError("a lease must last longer than 0 seconds")
     return seconds
 
 
@@ -361,7 +361,9 @@ class ForkPoint(Struct, frozen=True):
     def require_same(self, found: Head, target: str) -> Head:
         """Return the head of an existing session; raise ``Held`` if it is not this fork."""
         if (found.seq, found.digest) != (self.head.seq, self.head.digest):
-            raise Held("it exists, with other records than the fork's").about(session=target)
+            raise Held("it already exists, with other records than the fork's").about(
+                session=target
+            )
         return found
 
 
@@ -380,7 +382,7 @@ def find_fork_point(records: Iterable[JournalRecord], upto: int, source: str) ->
 def require_stamp(stamp: str, found: str, session: str) -> None:
     """Raise ``Moved`` if a session has changed since a stamp was made; "" matches any state."""
     if stamp and stamp != found:
-        raise Moved("it went on since it was read: read it again").about(session=session)
+        raise Moved("it was continued since it was read: read it again").about(session=session)
 
 
 def require_lines(entries: Sequence[JournalEntry]) -> None:

@@ -116,7 +116,8 @@ class GroupCommit:
         if self._thread == threading.get_ident():
             # The thread would wait for itself forever.
             raise UsageError(
-                "called from inside a write of its own; a signal handler should set a flag or raise"
+                "called from inside one of its own writes; a signal handler should set a flag "
+                "or raise"
             ).about(*self._where)
         try:
             self._join(job)
@@ -186,8 +187,8 @@ class GroupCommit:
                 if job in self._queue:
                     self._queue.remove(job)
                     raise Busy(
-                        "another write to the store has not ended in the time that this one would"
-                        " wait; nothing was written: try again"
+                        "another write to the store has not ended in the time that this one may "
+                        "wait; nothing was written: try again"
                     )
             signal.acquire()  # The job has become the leader, or another leader has begun it.
 
@@ -195,7 +196,7 @@ class GroupCommit:
         """Stop waiting: remove the job if nobody has begun it, and pass the lead on."""
         if self._leader is job:
             for one in self._batch:
-                one.end(Unsure("the write was broken off: open the session again"))
+                one.end(Unsure("the write was interrupted: open the session again"))
         with self._guard:
             if job in self._queue:
                 self._queue.remove(job)
@@ -281,9 +282,8 @@ class LockFile:
                     self._wait(deadline)
             except TimeoutError as error:
                 raise Busy(
-                    f"another process has held the lock for {seconds:.3g} seconds"
-                    " and does not go on; nothing was written: try again, or look what that process"
-                    " is doing"
+                    f"another process has held the lock for {seconds:.3g} seconds and makes no "
+                    "progress; nothing was written: try again, or see what that process is doing"
                 ).about(self.path) from error
             except OSError as error:
                 raise Unreadable(f"it cannot be locked: {reason_of(error)}").about(

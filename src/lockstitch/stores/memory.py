@@ -119,7 +119,7 @@ class MemoryBackend(Backend):
     def _kept(self, name: str, *, create: bool) -> _MemorySession:
         if name not in self._sessions:
             if not create:
-                raise Unreadable("there is none in this store").about(session=name)
+                raise Unreadable("it does not exist in this store").about(session=name)
             self._sessions[name] = _MemorySession(name)
         return self._sessions[name]
 
@@ -267,7 +267,9 @@ class MemoryBackend(Backend):
             old = self._kept(session, create=False)
             new = self._kept(successor, create=False)
             if aside in self._sessions or self._is_held(old) or self._is_held(new):
-                raise Held(f"it is held, or {aside} is there already").about(session=session)
+                raise Held(f"it is held by a writer, or {aside} already exists").about(
+                    session=session
+                )
             require_stamp(stamp, _stamp(old), session)
             del self._sessions[successor]
             old.name, new.name = aside, session

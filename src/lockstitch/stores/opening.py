@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from lockstitch.errors import Unreadable, UsageError
-from lockstitch.stores.addresses import UNREAD, parsed, public, split
+from lockstitch.stores.addresses import UNREAD, decoded_path, parsed, public, split
 from lockstitch.stores.base import LEASE_SECONDS, Backend
 from lockstitch.stores.memory import MemoryBackend
 
@@ -18,7 +18,7 @@ def open_given(url: object) -> Backend:
     """Open the store at an address that a program gave; errors name the address."""
     if not isinstance(url, str):
         kind = type(url).__name__
-        raise UsageError(f"the address of a store is a text, not of type {kind}: {KNOWN}")
+        raise UsageError(f"the address of a store must be a string, not of type {kind}: {KNOWN}")
     try:
         return open_backend(url)
     except UsageError as error:
@@ -62,7 +62,7 @@ def _sqlite(url: str, create: bool) -> Backend:
 
     text = options.get("compress", "0")
     if text.lower() not in _YES:
-        raise UsageError("compress is 0 or 1")
+        raise UsageError("compress must be 0 or 1")
     compress, lease = _YES[text.lower()], _lease(options)
     timeout = _seconds(options, "timeout", 0.0) if "timeout" in options else None
     return SqliteBackend(
@@ -119,7 +119,7 @@ _OPENERS = {
 def _path(url: str) -> Path:
     """Return the path in an address: relative after three slashes, absolute after four."""
     parts, scheme = split(url), url.partition(":")[0]
-    path = unquote(parts.path)
+    path = decoded_path(url)
     if parts.netloc or not path.startswith("/") or "\0" in path or path == "/" or parts.fragment:
         raise UsageError(
             f"this is not the address of a store; write {scheme}:///relative/path"
@@ -148,5 +148,5 @@ def _seconds(options: dict[str, str], name: str, default: float) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise UsageError(f"{name} is a number of seconds greater than 0, as in {name}=30")
+        raise UsageError(f"{name} must be a number of seconds greater than 0, as in {name}=30")
     return seconds

@@ -99,6 +99,8 @@ _DEEPEST = 4
 # the id of a call, a finding, the indentation, and whether it was said before.
 _HINTS = frozenset({"where", "broken", "call", "found", "indent", "is_in_title", "served"})
 
+EMPTY_MESSAGE = "[empty message]"
+
 ShownPart = dict[str, Any]
 
 
@@ -331,7 +333,7 @@ class MessageTranscript:
         if message.flaw:
             yield note_part(f"[malformed message: {message.flaw}]", is_warning=True)
         elif not message.parts and not notes:
-            yield note_part("[empty message]")
+            yield note_part(EMPTY_MESSAGE)
         for part in message.parts:
             found = marks.pop(part.at, [])
             if part.kind == CALL:
@@ -466,7 +468,7 @@ _OPEN = {
 _CONCLUDED = {
     "cancelled": "cancelled",
     "timed-out": "timed out",
-    "unknown": "outcome unknown: it ran when its process ended",
+    "unknown": "outcome unknown: it was running when its process ended",
     "not-started": "never started",
 }
 _HOLES = {

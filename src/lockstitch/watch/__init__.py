@@ -64,7 +64,7 @@ def command_for(verb: str, report: Report, source: Source) -> str:
 def describe_notice(event: Notice) -> str:
     """Return a sentence on what happened to a session, without naming it."""
     if event.kind == HEALTHY:
-        return "nothing is wrong with it any more."
+        return "nothing is wrong with it any longer."
     if event.kind == REPAIRED:
         left = f" Left: {', '.join(event.codes)}." if event.codes else ""
         return f"repaired; the original is kept in {event.backup}.{left}"
@@ -119,7 +119,9 @@ def parse_command(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--exec takes a command, and this one cannot be read: {error}") from error
+        raise UsageError(
+            f"--exec takes a command, and this one cannot be parsed: {error}"
+        ) from error
     if not words or shutil.which(words[0]) is None:
         raise UsageError(f"--exec: there is no command {words[0] if words else text!r}")
     return words
@@ -168,7 +170,7 @@ class EventCommands:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            self._complain(f"{command[0]} took more than {_PATIENCE} s and was ended")
+            self._complain(f"{command[0]} took more than {_PATIENCE} s and was stopped")
         except OSError as error:
             self._complain(f"{command[0]} could not be run: {error.strerror}")
         else:
@@ -451,14 +453,15 @@ class WatchLoop:
         since = time.time() - _RECENT
         is_first = True
         while not self._is_over:
+            # before it is watched: what these changes do not tell is found by its time
+            until = time.time()
             with Changes(self._places) as changes:
                 self._changes = changes
                 try:
                     found = self._note_recent(since)
                     if is_first:
                         started(found)
-                    is_first = False
-                    since = time.time()
+                    is_first, since = False, until
                     self._follow(changes, report)
                 finally:
                     self._changes = None

@@ -84,6 +84,10 @@ _MISSING = "watching needs watchfiles, which is not installed: pip install 'lock
 # is all that an idle watch does; and how often the watch checks whether to end.
 _DEBOUNCE, _STEP, _TIMEOUT = 1000, 250, 60_000
 
+# How watchfiles ends when something happens to a file whose name is not UTF-8. Who starts it again,
+# and looks for what changed since, has missed nothing.
+_NOT_UTF8 = "Unable to decode path"
+
 Watch = Callable[..., Iterable[set[tuple[Any, str]]]]
 
 
@@ -177,7 +181,7 @@ class Changes:
                 if relevant:
                     self._queue.put(relevant)
         except Exception as error:  # noqa: BLE001 - raised where somebody waits for changes
-            self._queue.put(error)
+            self._queue.put(None if str(error).startswith(_NOT_UTF8) else error)
 
 
 def _find_folders(places: Sequence[SessionPlace]) -> dict[str, tuple[int, int]]:

@@ -211,11 +211,11 @@ def test_runs_of_a_subgraph_without_memory_are_part_of_the_thread(
     threads: Path, lockstitch: Run
 ) -> None:
     _, printed = lockstitch("check", threads, "--session", "forgetting")
-    assert "1 runs of subgraphs" not in printed
+    assert "1 run of subgraphs has checkpoints" not in printed
     assert set(codes(lockstitch, threads, "forgetting")) == {"LS901"}
     assert lockstitch("repair", "--yes", threads, "--session", "forgetting")[0] == 0
     _, printed = lockstitch("check", threads, "--session", "forgetting")
-    assert "1 runs of subgraphs" in printed
+    assert "1 run of subgraphs has checkpoints" in printed
     sent, state = asked_again(threads, "forgetting")
     assert open_calls(sent) == set()
     assert results(sent)["call_2"] == RESULT.format("call_2")

@@ -218,6 +218,25 @@ def test_what_only_its_node_can_use_is_counted(kind: str, tmp_path: Path, lockst
     assert state.next == ()
 
 
+def test_a_breakpoint_of_a_sub_agent_is_left_alone(tmp_path: Path, lockstitch: Run) -> None:
+    address = fresh("sqlite", tmp_path)
+
+    def go_on(given: Any) -> Any:
+        model = Scripted(calling("fast", prefix="first" if given else "second"))
+        with opened("sqlite", address) as saver:
+            inner = agent(model, None, lambda: None, interrupt_before=["tools"])
+            outer = StateGraph(State).add_node("alice", inner).add_edge(START, "alice")
+            graph = outer.compile(checkpointer=saver)
+            graph.invoke(given, THREAD)
+            return graph.get_state(THREAD)
+
+    go_on({"messages": [HumanMessage("hi", id="first")]})
+    # It is resumed once, which is how such a thread is told from one that was killed.
+    assert go_on(None).next == ("alice",)
+    status, printed = lockstitch("repair", "--yes", address)
+    assert (status, "waits for a person" in printed) == (0, True), printed
+
+
 # Workflows
 
 

@@ -101,7 +101,7 @@ def test_every_schema_is_looked_at_or_the_one_that_is_named(dsn: str) -> None:
     assert stage.run("undo", named).status == 0
     missing = stage.run("check", f"{dsn}?schema=none")
     assert missing.status == 2
-    assert "its schema none holds no checkpoints of LangGraph" in missing.err
+    assert "its schema none holds no LangGraph checkpoints" in missing.err
 
 
 def test_a_database_may_hold_both(dsn: str) -> None:
@@ -140,4 +140,4 @@ def test_an_empty_database_holds_nothing(dsn: str) -> None:
     assert stage.run("scan", dsn).status == 0
     nothing = stage.run("scan", shared().fresh())
     assert nothing.status == 2
-    assert "neither a Lockstitch store nor checkpoints of LangGraph" in nothing.out
+    assert "neither a Lockstitch store nor LangGraph checkpoints" in nothing.out

@@ -105,14 +105,14 @@ def test_memory_stays_flat_and_processes_share_the_threads(full: str) -> None:
 def test_large_threads_are_read_one_after_the_other(dsn: str, monkeypatch: Any) -> None:
     stage.many(dsn, 30, 0)
     groups: list[int] = []
-    real = ThreadReader._filled  # noqa: SLF001 - what is held at a time
+    real = ThreadReader._fill  # noqa: SLF001 - what is held at a time
 
     def counted(self: ThreadReader, connection: Any, heads: Any) -> Any:
         groups.append(len(heads))
         return real(self, connection, heads)
 
     monkeypatch.setattr("lockstitch.formats.langgraph.postgres.reading.GROUP", 1000)
-    monkeypatch.setattr(ThreadReader, "_filled", counted)
+    monkeypatch.setattr(ThreadReader, "_fill", counted)
     with Database(dsn, "public") as database:
         reader = ThreadReader(database, find_schema(dsn))
         [page] = reader.pages()

@@ -31,7 +31,7 @@ def test_one_thread_is_taken_back(dsn: str) -> None:
     assert stage.content(dsn) == before
     again = stage.run("undo", dsn)
     assert again.status == 2
-    assert "no repair to take back" in again.err
+    assert "no repair to undo" in again.err
 
 
 def test_a_thread_that_went_on_is_left_alone(dsn: str) -> None:
@@ -73,7 +73,7 @@ def test_what_others_changed_is_not_deleted(dsn: str) -> None:
     before = stage.content(dsn)
     done = stage.run("undo", dsn)
     assert done.status == 2
-    assert "no longer what the repair added" in done.err
+    assert "have changed since the repair" in done.err
     assert stage.content(dsn) == before
 
 

@@ -181,7 +181,7 @@ def test_a_version_that_fails_leaves_the_one_before(
 
 
 def test_without_create_a_database_stays_as_it_is(dsn: str) -> None:
-    with pytest.raises(Unreadable, match="no sessions"):
+    with pytest.raises(Unreadable, match="no Lockstitch sessions"):
         PostgresBackend(dsn, create=False)
     assert run(dsn, "SELECT to_regnamespace('lockstitch')") == [(None,)]
 

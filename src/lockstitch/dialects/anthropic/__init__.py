@@ -45,6 +45,7 @@ _ANSWER_WORDS = frozenset(
     {"toolUseID", "toolUseId", "tool_call_id", "toolCallId", "call_id", "callId"}
 )
 _THINKING = ("thinking", "redacted_thinking")
+# The most cache markers that a request may have.
 _MOST_MARKERS = 4
 _LAST_KINDS = ("text", "tool_use")
 EVENTS = frozenset(
@@ -62,7 +63,7 @@ EVENTS = frozenset(
 class AnthropicWalker(Walker):
     """Walks ``{"role", "content"}`` with text, tool_use and tool_result blocks.
 
-    Where it ``thinks``, signed thinking may stand before them.
+    With ``thinks``, signed thinking may stand before them.
     """
 
     thinks = False
@@ -72,7 +73,7 @@ class AnthropicWalker(Walker):
         self, raw: Sequence[Any], start: int, seams: list[int], stop: int | None = None
     ) -> int:
         index, end = start, len(raw) if stop is None else stop
-        # the calls that the results of the next message have to answer, in this order
+        # the calls that the results in the next message have to answer, in this order
         waiting, self.waiting = self.waiting, []
         met, names = self.met, self.names
         try:
@@ -141,7 +142,7 @@ class AnthropicWalker(Walker):
         return end
 
     def is_prompt(self, message: Any) -> bool:
-        """Whether this is a user's message that holds no results."""
+        """Whether this is a user message without results."""
         if type(message) is not dict or message.get("role") != "user":
             return False
         content = message.get("content")
@@ -172,13 +173,13 @@ class AnthropicWalker(Walker):
 
 
 class AnthropicProof(AnthropicWalker):
-    """Anthropic's walk, with signed thinking before the words and calls that it led to."""
+    """Anthropic's walker, with signed thinking before the words and calls that it led to."""
 
     thinks = True
 
 
 def _is_signed(block: dict[str, Any], kind: Any) -> bool:
-    """Whether this is thinking that can be handed back."""
+    """Whether a block is thinking that can be handed back."""
     if kind == "redacted_thinking":
         return type(block["data"]) is str and block["data"] != ""
     if kind != "thinking" or type(block["thinking"]) is not str:
@@ -252,9 +253,9 @@ class Anthropic(BlockDialect):
         if kind == "tool_result":
             call = raw.get("tool_use_id")
             return Part(RESULT, raw, at, home, call if isinstance(call, str) else None, None, kind)
-        return self._rarer(raw, kind, at, home)
+        return self._rare_part(raw, kind, at, home)
 
-    def _rarer(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
+    def _rare_part(self, raw: dict[str, Any], kind: Any, at: Any, home: int) -> Part:
         if type(kind) is not str or not kind:
             return broken_part(raw, at, home, "type")
         if kind in _THINKING:
@@ -304,6 +305,7 @@ class Anthropic(BlockDialect):
         return copy_part(part, {**part.raw, "input": arguments})
 
     def declare_tools(self, names: Sequence[str]) -> dict[str, Any]:
+        # The tools are only declared for the sake of the history; the model must not call them.
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
         return {"tools": tools, "tool_choice": {"type": "none"}}
 
@@ -311,7 +313,7 @@ class Anthropic(BlockDialect):
         if not self.ends_well(body, raw, model):
             return False
         odd = self.first_odd(raw)
-        if odd == len(raw) or _plainer(raw[odd]) is raw[odd]:
+        if odd == len(raw) or _simplify(raw[odd]) is raw[odd]:
             return odd == len(raw)
         marked = [
             block
@@ -322,9 +324,10 @@ class Anthropic(BlockDialect):
         ]
         if len(marked) + markers_outside(body) > _MOST_MARKERS:
             return False
+        # thinking must not carry a marker
         if any(block["type"] in _THINKING for block in marked):
             return False
-        return self.first_odd([*map(_plainer, raw)]) == len(raw)
+        return self.first_odd([*map(_simplify, raw)]) == len(raw)
 
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
         is_bare = all(len(message) == 2 for message in raw)  # noqa: PLR2004 - role and content
@@ -333,7 +336,7 @@ class Anthropic(BlockDialect):
         tools = body.get("tools")
         names = [tool["name"] for tool in tools] if tools else []
         if not names or len(set(names)) != len(names):
-            # without tools a call anywhere counts
+            # without tools no message may hold a call, and only a lone message surely holds none
             return not tools and len(raw) == 1
         thinking = body.get("thinking")
         if thinking is None or thinking["type"] in ("adaptive", "disabled"):
@@ -341,6 +344,7 @@ class Anthropic(BlockDialect):
         last = raw[-1]["content"]
         if type(last) is str or all(block["type"] != "tool_result" for block in last):
             return True
+        # with thinking on, a tool turn that is still running must begin with it
         said = raw[-2]["content"]
         return raw[-3]["role"] == "user" and type(said) is list and said[0]["type"] in _THINKING
 
@@ -358,7 +362,7 @@ class Anthropic(BlockDialect):
         )
 
     def is_response(self, value: dict[str, Any]) -> bool:
-        # OpenAI's message items share the type; those have a status, or blocks of their own
+        # OpenAI's message items share the type, but have a status or blocks of their own
         return (
             value.get("type") == "message"
             and "status" not in value
@@ -380,23 +384,23 @@ class Anthropic(BlockDialect):
 
 
 def markers_outside(body: dict[str, Any] | None) -> int:
-    """Count the cache markers of ``system`` and ``tools``."""
+    """Return the number of cache markers in ``system`` and ``tools``."""
     fields = [(body or {}).get(key) for key in ("system", "tools")]
     blocks = [block for field in fields if isinstance(field, list) for block in field]
     return sum(isinstance(b, dict) and b.get("cache_control") is not None for b in blocks)
 
 
-def _plainer(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without what is usual and cannot be wrong here: markers, texts in lists."""
+def _simplify(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without markers and lists of texts, which are usual and always fine here."""
     content = message["content"]
     if type(content) is str:
         return message
     if not any("cache_control" in b or type(b.get("content")) is list for b in content):
         return message
-    return {"role": message["role"], "content": [*map(_undressed, content)]}
+    return {"role": message["role"], "content": [*map(_simplify_block, content)]}
 
 
-def _undressed(block: dict[str, Any]) -> dict[str, Any]:
+def _simplify_block(block: dict[str, Any]) -> dict[str, Any]:
     plain = {key: value for key, value in block.items() if key != "cache_control"}
     held = plain.get("content")
     if plain["type"] != "tool_result" or type(held) is not list:

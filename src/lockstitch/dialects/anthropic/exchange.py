@@ -1,4 +1,4 @@
-"""Anthropic's side of an exchange: responses, streams, and requests made of other dialects."""
+"""Anthropic's side of an exchange: responses, streams, and requests made from other dialects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lockstitch.conversation.parts import (
     Part,
 )
 from lockstitch.dialects.anthropic import EVENTS
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -58,7 +58,7 @@ _OUTER = ("type", "delta", "usage")
 
 
 class AnthropicStream(Accumulator):
-    """Gathers raw events, also where the SDK's helper mixes its own among them."""
+    """Gathers raw events, also if the SDK's helper mixes its own in."""
 
     kinds = EVENTS
 
@@ -78,7 +78,7 @@ class AnthropicStream(Accumulator):
             block = fields_at(event, "content_block")
             self._blocks[index] = dict(block)
             if block.get("type") == "fallback":
-                # another model has taken over, and the reply is under its name from here on
+                # another model has taken over, and from here on the reply goes by its name
                 self._message["model"] = fields_at(block, "to").get("model")
         elif kind == "content_block_delta" and index in self._blocks:
             self._delta(index, fields_at(event, "delta"))
@@ -87,8 +87,8 @@ class AnthropicStream(Accumulator):
             self.blocks_closed = len(self._stopped)
         elif kind == "message_delta":
             outer = {key: value for key, value in event.items() if key not in _OUTER}
-            self._message = _over(self._message, {**outer, **fields_at(event, "delta")})
-            self._message["usage"] = _over(
+            self._message = _update_totals(self._message, {**outer, **fields_at(event, "delta")})
+            self._message["usage"] = _update_totals(
                 fields_at(self._message, "usage"), fields_at(event, "usage")
             )
         elif kind == "message_stop":
@@ -108,26 +108,29 @@ class AnthropicStream(Accumulator):
         elif kind == "compaction_delta":
             block.update({key: value for key, value in delta.items() if key != "type"})
 
-    def gathered(self) -> Fields:
-        blocks = [self._finished(index) for index in sorted(self._blocks)]
+    def response_so_far(self) -> Fields:
+        blocks = [self._finish_block(index) for index in sorted(self._blocks)]
         return {**self._message, "content": [*list_at(self._message, "content"), *blocks]}
 
-    def _finished(self, index: int) -> Fields:
+    def _finish_block(self, index: int) -> Fields:
         block, text = self._blocks[index], self._json.get(index, "")
         if not text:
             return dict(block)
         value = arguments_in(text, lenient=True)
         return {**block, "input": {UNREADABLE: text} if value is UNSET else value}
 
-    def standing(self) -> Fields | None:
-        blocks = [self._finished(index) for index in sorted(self._blocks) if self._stands(index)]
+    def part_to_keep(self) -> Fields | None:
+        blocks = [
+            self._finish_block(index) for index in sorted(self._blocks) if self._may_be_kept(index)
+        ]
         blocks = [block for block in blocks if not _is_unanswered(block, blocks)]
+        # a message must not end with thinking
         while blocks and blocks[-1].get("type") in _THOUGHTS:
             blocks.pop()
         return {"role": "assistant", "content": blocks} if blocks else None
 
-    def _stands(self, index: int) -> bool:
-        """Whether a block may be kept as it is: closed, and whole, or a text."""
+    def _may_be_kept(self, index: int) -> bool:
+        """Whether a block may be kept as it is: it is closed and whole, or it is a text."""
         block = self._blocks[index]
         kind = block.get("type")
         if kind == "text":
@@ -142,13 +145,13 @@ class AnthropicStream(Accumulator):
         return kind != "redacted_thinking" or bool(block.get("data"))
 
 
-def _over(old: Fields, new: Fields) -> Fields:
-    """Put totals over earlier ones; what is left out or null still holds."""
+def _update_totals(old: Fields, new: Fields) -> Fields:
+    """Return totals updated by later ones; a total that is missing or null there stays."""
     return {**old, **{k: v for k, v in new.items() if v is not None or k not in old}}
 
 
 def _is_unanswered(block: Fields, blocks: list[Any]) -> bool:
-    """Whether a call that the provider runs itself has not got its result yet."""
+    """Whether a call that the provider runs itself has no result yet."""
     if block.get("type") not in _CALLS[1:]:
         return False
     return not any(other.get("tool_use_id") == block["id"] for other in blocks)
@@ -180,7 +183,7 @@ class AnthropicWriter(GroupedWriter):
 
     def result(self, answer: NeutralResult) -> Block:
         pictured = any(isinstance(piece, Picture) for piece in answer.pieces)
-        content = self.shown(answer) if pictured else answer.text
+        content = self.result_blocks(answer) if pictured else answer.text
         block = {"type": "tool_result", "tool_use_id": answer.call.id, "content": content}
         return {**block, "is_error": True} if answer.failed else block
 
@@ -203,7 +206,7 @@ class AnthropicExchange(Exchange):
         if not isinstance(value, dict) or "content" not in value or value.get("type") == "error":
             return []
         role = value.get("role") or "assistant"
-        return [same_or(value, {"role": role, "content": value["content"]})]
+        return [keep_if_same(value, {"role": role, "content": value["content"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": [{"type": "text", "text": text}]}

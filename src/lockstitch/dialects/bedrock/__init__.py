@@ -131,6 +131,7 @@ class Bedrock(KeyedDialect):
     payload_key = media_key = "content"
     media_kinds = _MEDIA
     ids_never_repeat = True
+    # The stream is binary, so only the name of the event can be matched.
     stream_end = re.compile(rb"messageStop")
     newest_models = ("anthropic.claude-opus-5-5",)
     message_fields = frozenset({"role", "content"})
@@ -151,6 +152,7 @@ class Bedrock(KeyedDialect):
             return Part(TEXT, raw, at, home, flavor="bare", text=raw)
         if not isinstance(raw, dict) or not raw:
             return broken_part(raw, at, home, "not-an-object")
+        # a block is a union, in which only one kind may be set
         if len(_KINDS.intersection(raw)) > 1:
             return broken_part(raw, at, home, "several")
         if "text" in raw:
@@ -171,6 +173,7 @@ class Bedrock(KeyedDialect):
         if not isinstance(block, dict):
             return broken_part(raw, at, home, key)
         call = as_id(block.get("toolUseId"))
+        # only tools that the provider runs itself have a type
         served = bool(block.get("type"))
         if key == "toolResult":
             kind = SERVER_RESULT if served else RESULT

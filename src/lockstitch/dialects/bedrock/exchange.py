@@ -1,8 +1,8 @@
-"""Bedrock's side of an exchange: responses, ConverseStream, requests made of other dialects.
+"""Bedrock's side of an exchange: responses, ConverseStream, requests made from other dialects.
 
-Streams are framed in Amazon's event stream, ``application/vnd.amazon.eventstream``. A frame is a
-prelude (its length, the length of its headers, a checksum of these two), headers, a payload, and
-a checksum of all that. Numbers are big-endian.
+Streams are framed as Amazon's event stream, ``application/vnd.amazon.eventstream``. A frame
+consists of a prelude (its length, the length of its headers, a checksum of these two), headers, a
+payload, and a checksum of all that. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, USER, Part
-from lockstitch.dialects.base import replace_at, same_or, value_at
+from lockstitch.dialects.base import keep_if_same, replace_at, value_at
 from lockstitch.dialects.exchange import (
     UNREADABLE,
     Accumulator,
@@ -54,13 +54,13 @@ _PRELUDE = struct.Struct(">III")
 _NUMBER = struct.Struct(">I")
 _LENGTH = struct.Struct(">H")
 _STRING = 7
-# How many bytes a header's value has, by its type; strings and byte strings say so themselves.
+# The number of bytes of a header's value, by its type; strings and byte strings carry their own.
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 _SIZED = (6, _STRING)
 
 
 class EventFrame(Struct, frozen=True):
-    """One message of a stream; ``headers`` are those that are strings."""
+    """One message of a stream; ``headers`` holds those that are strings."""
 
     headers: dict[str, str]
     payload: bytes
@@ -93,11 +93,11 @@ class EventDecoder:
 
     @property
     def pending(self) -> int:
-        """How many bytes of a frame that is not whole yet are kept."""
+        """The number of bytes that are kept of a frame that is not whole yet."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> Iterator[EventFrame]:
-        """Take bytes and return the frames that are whole now; raise Unreadable for damage."""
+        """Take bytes and yield the frames that are whole now; raise Unreadable for damage."""
         self._rest += data
         while len(self._rest) >= _PRELUDE.size:
             length, head, checksum = _PRELUDE.unpack_from(self._rest)
@@ -121,7 +121,7 @@ def _header(item: tuple[str, str]) -> bytes:
 
 
 def _headers(data: bytes) -> dict[str, str]:
-    """Return the headers that are strings; the others are stepped over."""
+    """Return the headers that are strings, skipping the others."""
     found: dict[str, str] = {}
     at = 0
     try:
@@ -144,7 +144,7 @@ def _headers(data: bytes) -> dict[str, str]:
     return found
 
 
-# Where AWS's SDK wants bytes; JSON has them in base64.
+# Fields in which AWS's SDK wants bytes; in JSON they are base64.
 _BYTES = (("reasoningContent", "redactedContent"), ("image", "source", "bytes"))
 _REASONING = "reasoningContent"
 
@@ -180,20 +180,21 @@ class BedrockStream(Accumulator):
     def _block(self, event: Any) -> Fields:
         return self._blocks.setdefault(number_at(event, "contentBlockIndex", 0), {})
 
-    def gathered(self) -> Fields:
-        blocks = [_written(self._blocks[index]) for index in sorted(self._blocks)]
+    def response_so_far(self) -> Fields:
+        blocks = [_spell_whole(self._blocks[index]) for index in sorted(self._blocks)]
         content = [block for block in blocks if block]
         return {"output": {"message": {"role": self._role, "content": content}}, **self._outer}
 
-    def standing(self) -> Fields | None:
-        kept = [self._blocks[index] for index in sorted(self._blocks) if self._stands(index)]
+    def part_to_keep(self) -> Fields | None:
+        kept = [self._blocks[index] for index in sorted(self._blocks) if self._may_be_kept(index)]
         kept = [block for block in kept if not _is_unanswered(block, kept)]
+        # a message must not end with reasoning
         while kept and _REASONING in kept[-1]:
             kept.pop()
-        return {"role": "assistant", "content": [_written(b) for b in kept]} if kept else None
+        return {"role": "assistant", "content": [_spell_whole(b) for b in kept]} if kept else None
 
-    def _stands(self, index: int) -> bool:
-        """Whether a block may be kept as it is: closed, and whole, or a text."""
+    def _may_be_kept(self, index: int) -> bool:
+        """Whether a block may be kept as it is: it is closed and whole, or it is a text."""
         block = self._blocks[index]
         if "text" in block:
             return bool(text_at(block, "text").strip())
@@ -220,18 +221,18 @@ def _grow(block: Fields, delta: Fields) -> None:
             content = [*list_at(result, "content"), *list_at(delta, key)]
             block[key] = {**result, "content": content}
         elif isinstance(value, dict):
-            block[key] = _grown(fields_at(block, key), value)
+            block[key] = _add_delta(fields_at(block, key), value)
 
 
-def _grown(old: Fields, delta: Fields) -> Fields:
-    """Add to a call's input, a thought or a picture: texts and bytes grow, the rest is new."""
+def _add_delta(old: Fields, delta: Fields) -> Fields:
+    """Add to a call's input, a thought or a picture: texts and bytes grow, the rest is replaced."""
     grown = dict(old)
     for key, value in delta.items():
         if key == "redactedContent":
-            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, spelled as JSON cannot
+            value = _bytes_of(value)  # noqa: PLW2901 - the same bytes, decoded
         before = old.get(key)
         if isinstance(before, dict) and isinstance(value, dict):
-            grown[key] = _grown(before, value)
+            grown[key] = _add_delta(before, value)
             continue
         joins = isinstance(before, (str, bytes)) and type(before) is type(value)
         grown[key] = before + value if joins else value
@@ -239,15 +240,15 @@ def _grown(old: Fields, delta: Fields) -> Fields:
 
 
 def _bytes_of(value: Any) -> Any:
-    """Return bytes that came in JSON, which has them in base64, as the SDK gives them."""
+    """Return bytes as the SDK gives them; in JSON they come as base64."""
     try:
         return b64decode(value, validate=True) if isinstance(value, str) else value
     except ValueError:
         return value
 
 
-def _written(block: Fields) -> Fields:
-    """Return a block as it is spelled in a whole message."""
+def _spell_whole(block: Fields) -> Fields:
+    """Return a block as a whole message spells it."""
     if "citations" in block:
         content = [{"text": text_at(block, "text")}] if block.get("text") else []
         return {"citationsContent": {"content": content, "citations": block["citations"]}}
@@ -263,7 +264,7 @@ def _written(block: Fields) -> Fields:
 
 
 def _is_unanswered(block: Fields, blocks: list[Fields]) -> bool:
-    """Whether a call that the provider runs itself has not got its result yet."""
+    """Whether a call that the provider runs itself has no result yet."""
     call = fields_at(block, "toolUse")
     if not call.get("type"):
         return False
@@ -288,7 +289,7 @@ class BedrockWriter(GroupedWriter):
         return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}}
 
     def result(self, answer: NeutralResult) -> Block:
-        block = {"toolUseId": answer.call.id, "content": self.shown(answer)}
+        block = {"toolUseId": answer.call.id, "content": self.result_blocks(answer)}
         return {"toolResult": {**block, "status": "error"} if answer.failed else block}
 
 
@@ -317,7 +318,7 @@ class BedrockExchange(Exchange):
         if isinstance(content, list):
             spelled = list(map(_with_bytes, content))
             content = content if all(map(operator.is_, spelled, content)) else spelled
-        return [same_or(message, {"role": role, "content": content})]
+        return [keep_if_same(message, {"role": role, "content": content})]
 
     def events_in(self, data: bytes) -> Iterator[Any]:
         if data[:64].lstrip()[:1] == b"{":

@@ -57,11 +57,12 @@ CHUNK_MARKS = frozenset(
 _PLAIN_TEXT = ({"text"}, {"text", "thoughtSignature"})
 _PLAIN_CALL = ({"functionCall"}, {"functionCall", "thoughtSignature"})
 _MODEL = re.compile(r"gemini-(\d{1,9})")
+# The first version whose calls carry the signature of the thought behind them.
 _FIRST_SIGNED = 3
 
 
 def signs_thoughts(model: str) -> bool | None:
-    """Whether a model signs the thoughts that lead to its calls; None if it is no Gemini."""
+    """Whether a model signs the thoughts that lead to its calls; None if it is not a Gemini."""
     found = _MODEL.search(model.lower())
     return None if found is None else int(found[1]) >= _FIRST_SIGNED
 
@@ -144,7 +145,7 @@ class Gemini(KeyedDialect):
         role = self.neutral_role(raw.get("role"))
         parts = raw.get("parts")
         if parts is None and "content" in raw:
-            # the words of a message that has ``content`` where ``parts`` belong
+            # read the words of a message that has ``content`` where ``parts`` belong
             content = raw["content"]
             blocks = content if isinstance(content, list) else [content]
             odd = [self._block(block, ("content",), index) for block in blocks]
@@ -209,6 +210,7 @@ class Gemini(KeyedDialect):
         if not model or not signs_thoughts(model):
             return True
         calls = [[p for p in message["parts"] if "functionCall" in p] for message in raw]
+        # only the first call of a message has to carry a signature
         return all(bool(made[0].get("thoughtSignature")) for made in calls if made)
 
     def owns(self, message: dict[str, Any]) -> bool:

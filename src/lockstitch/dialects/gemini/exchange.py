@@ -1,6 +1,6 @@
-"""Gemini's side of an exchange: responses, streams, and requests made of other dialects.
+"""Gemini's side of an exchange: responses, streams, and requests made from other dialects.
 
-Every chunk of a stream is a response of its own, whose parts follow those before.
+Every chunk of a stream is a response of its own, whose parts continue those before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lockstitch.conversation.parts import ASSISTANT, REASONING, TOOL, USER, Part
-from lockstitch.dialects.base import as_text, same_or
+from lockstitch.dialects.base import as_text, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -71,8 +71,8 @@ class GeminiStream(Accumulator):
             parts = self._parts.setdefault(index, [])
             for part in list_at(fields_at(candidate, "content"), "parts"):
                 if isinstance(part, dict) and not _continue_call(parts, part):
-                    # Put a part behind the others; a text goes on with the one before, unless
-                    # either is signed.
+                    # Append a part; a text continues the text before it, unless one of them is
+                    # signed.
                     before = parts[-1] if parts else {}
                     plain = {"text", "thought"}
                     joins = (
@@ -89,9 +89,10 @@ class GeminiStream(Accumulator):
         blocked = not self._candidates and any(self._outer.get(key) for key in _FEEDBACK)
         self.complete = blocked or any(first.get(key) for key in _FINISH)
         parts = self._parts.get(0, [])
+        # the last part may still grow
         self.blocks_closed = len(parts) - (bool(parts) and not self.complete)
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         candidates: list[Fields] = []
         for index in sorted(self._candidates):
             parts = self._parts[index]
@@ -99,8 +100,8 @@ class GeminiStream(Accumulator):
             candidates.append({**content, **self._candidates[index]})
         return {**self._outer, **({"candidates": candidates} if candidates else {})}
 
-    def standing(self) -> Fields | None:
-        parts = [part for part in self._parts.get(0, []) if _stands(part)]
+    def part_to_keep(self) -> Fields | None:
+        parts = [part for part in self._parts.get(0, []) if _may_be_kept(part)]
         while parts and parts[-1].get("thought") is True:
             parts.pop()
         says = any(part.get("thought") is not True and part.get("text") != "" for part in parts)
@@ -116,7 +117,7 @@ def _first(fields: Fields, keys: tuple[str, ...]) -> Any:
 
 
 def _continue_call(parts: list[Fields], part: Fields) -> bool:
-    """Add to a call whose arguments are streamed; tells whether the part was such a piece."""
+    """Add to a call whose arguments are streamed; return whether the part was such a piece."""
     key = _call_in(part)
     if not key:
         return False
@@ -124,15 +125,15 @@ def _continue_call(parts: list[Fields], part: Fields) -> bool:
     piece = part[key]
     if not _first(open_call, _MORE):
         if _first(piece, _MORE) or _first(piece, _PIECES):
-            parts.append({**part, key: _grown({}, piece)})
+            parts.append({**part, key: _add_arguments({}, piece)})
             return True
         return False
-    parts[-1] = {**parts[-1], **part, key: _grown(open_call, piece)}
+    parts[-1] = {**parts[-1], **part, key: _add_arguments(open_call, piece)}
     return True
 
 
-def _grown(call: Fields, piece: Fields) -> Fields:
-    """Return a call with a piece of its arguments put in; a last piece says nothing of more."""
+def _add_arguments(call: Fields, piece: Fields) -> Fields:
+    """Return a call with a piece of its arguments added; the last piece announces no more."""
     left = {*_MORE, *_PIECES, "args"}
     grown = {key: value for key, value in call.items() if key not in left}
     grown |= {key: value for key, value in piece.items() if key not in left and value}
@@ -142,27 +143,27 @@ def _grown(call: Fields, piece: Fields) -> Fields:
         steps = [m[1] or m[2] or m[3] or int(m[4] or 0) for m in _STEP.finditer(path)]
         if not steps or not isinstance(steps[0], str):
             continue
-        # a value stands under the name of its type, and null under one, too
+        # a value stands under the name of its type, and so does null
         found = (v for k, v in value.items() if k.endswith(("Value", "_value")) and v is not None)
-        args = _placed(args, steps, next((None if v == "NULL_VALUE" else v for v in found), None))
+        args = _put_at(args, steps, next((None if v == "NULL_VALUE" else v for v in found), None))
     return {**grown, "args": args, **({"willContinue": True} if _first(piece, _MORE) else {})}
 
 
-def _placed(holder: Any, steps: list[str | int], new: Any) -> Any:
-    """Return a value with something put at a path in it; a text that is there goes on."""
+def _put_at(holder: Any, steps: list[str | int], new: Any) -> Any:
+    """Return a value with something put at a path in it; a text that is there grows."""
     if not steps:
         return holder + new if isinstance(holder, str) and isinstance(new, str) else new
     step, *rest = steps
     if isinstance(step, int):
         items = list(holder) if isinstance(holder, list) else []
         at = min(step, len(items))
-        return [*items[:at], _placed((items[at:] or [None])[0], rest, new), *items[at + 1 :]]
+        return [*items[:at], _put_at((items[at:] or [None])[0], rest, new), *items[at + 1 :]]
     fields = dict(holder) if isinstance(holder, dict) else {}
-    return {**fields, step: _placed(fields.get(step), rest, new)}
+    return {**fields, step: _put_at(fields.get(step), rest, new)}
 
 
-def _stands(part: Fields) -> bool:
-    """Whether a part may be kept: a call is whole, a text is one or is signed."""
+def _may_be_kept(part: Fields) -> bool:
+    """Whether a part may be kept: a call must be whole, a text not empty or signed."""
     key = _call_in(part)
     if key:
         return bool(text_at(part[key], "name")) and not _first(part[key], _MORE)
@@ -222,7 +223,7 @@ class GeminiExchange(Exchange):
             return []
         # without a role the words would count as the user's
         role = content.get("role") or "model"
-        return [same_or(content, {"role": role, "parts": content["parts"]})]
+        return [keep_if_same(content, {"role": role, "parts": content["parts"]})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "parts": [{"text": text}]}

@@ -1,9 +1,9 @@
 """LangChain messages in their serialised forms.
 
 The same fields come in three envelopes: bare (``model_dump``), ``{"type", "data"}``
-(``message_to_dict``) and ``{"lc": 1, "type": "constructor", "kwargs"}`` (``dumpd``).
-A view reads the fields through the envelope and writes them back into it. Beside it are the marks
-of such lists and a quick proof of everyday ones.
+(``message_to_dict``) and ``{"lc": 1, "type": "constructor", "kwargs"}`` (``dumpd``). A view reads
+the fields through the envelope and writes them back into it. The module also has the marks of such
+lists and a quick proof of everyday ones.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ _CLASSES = {
     "ToolMessageChunk": "tool",
 }
 _WIRE = {USER: "human", ASSISTANT: "ai", SYSTEM: "system", TOOL: "tool", UNKNOWN: "human"}
+# Types of content blocks that repeat a call from ``tool_calls``.
 _TWINS = ("tool_use", "tool_call", "function_call")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _MEDIA = ("image", "image_url", "audio", "video", "file", "document", "input_image")
@@ -148,7 +149,7 @@ class LangChain(Dialect):
         fields = fields_of(raw)
         role = _TYPES.get(type_of(raw), UNKNOWN)
         if role == TOOL:
-            # View a result; calls that stand in its message are no part of it.
+            # Calls that stand in a result's message are not part of the result.
             call, calls = as_id(fields.get("tool_call_id")), fields.get("tool_calls")
             result = Part(RESULT, raw, (), index, call, flavor="tool")
             if not calls:
@@ -199,7 +200,7 @@ class LangChain(Dialect):
         return calls or self._raw_calls(fields, prefix, home)
 
     def _raw_calls(self, fields: dict[str, Any], prefix: Path, home: int) -> list[Part]:
-        """The provider's own copy counts as the calls where there is no other."""
+        """Return the provider's own copy of the calls, which counts where there is no other."""
         kwargs = fields.get("additional_kwargs")
         listed = kwargs.get("tool_calls") if isinstance(kwargs, dict) else None
         at = (*prefix, "additional_kwargs", "tool_calls")
@@ -227,11 +228,11 @@ class LangChain(Dialect):
         if old.get("invalid_tool_calls"):
             invalid = [part.raw for part in calls if part.flavor == "invalid_tool_calls"]
             fields["invalid_tool_calls"] = invalid
-        _prune_twin_kwargs(fields, calls)
+        _prune_raw_calls(fields, calls)
         raw = message.raw if isinstance(message.raw, dict) else None
         if raw is not None and _TYPES.get(type_of(raw), UNKNOWN) == message.role:
             return _with_fields(raw, fields)
-        return self._fresh(_WIRE[message.role], fields)
+        return self._wrap(_WIRE[message.role], fields)
 
     def _rebuilt_content(self, message: Message, calls: list[Part]) -> Any:
         known = {part.id for part in calls}
@@ -250,8 +251,8 @@ class LangChain(Dialect):
             {"type": "text", "text": p.raw} if isinstance(p.raw, str) else p.raw for p in inside
         ]
 
-    def _fresh(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """Wrap fields into a new message of the list's own envelope."""
+    def _wrap(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Wrap fields into a new message, in the same envelope as the list's messages."""
         if self.envelope == BARE:
             return {**fields, "type": kind}
         if self.envelope == DATA:
@@ -268,7 +269,7 @@ class LangChain(Dialect):
         fields: dict[str, Any] = {"content": text, "tool_call_id": call.id, "status": status}
         if call.name:
             fields["name"] = call.name
-        return Part(RESULT, self._fresh("tool", fields), id=call.id, flavor="tool")
+        return Part(RESULT, self._wrap("tool", fields), id=call.id, flavor="tool")
 
     def result_text(self, part: Part) -> str:
         return text_of_blocks(fields_of(part.raw).get("content"))
@@ -303,6 +304,7 @@ class LangChain(Dialect):
     def with_arguments(self, part: Part, arguments: dict[str, Any]) -> Part:
         raw: dict[str, Any] = {**part.raw, "args": arguments}
         if part.flavor != "tool_calls":
+            # an invalid call becomes a valid one
             raw = {"name": part.name or "", "args": arguments, "id": part.id, "type": "tool_call"}
         elif "function" in part.raw:
             raw = replace_at(part.raw, ("function", "arguments"), as_json(arguments))
@@ -361,7 +363,7 @@ class LangChain(Dialect):
         return (kwargs, path) if isinstance(kwargs, dict) else ({}, ())
 
     def call_from_twin(self, twin: Part) -> Part:
-        """Make the ``tool_calls`` entry for a call that only a content block tells of."""
+        """Make the ``tool_calls`` entry for a call that only a content block mentions."""
         arguments = twin.raw.get("input", twin.raw.get("args"))
         if twin.flavor == "raw-twin":
             arguments = _raw_arguments(twin.raw)
@@ -384,7 +386,7 @@ def _raw_arguments(raw: dict[str, Any]) -> Any:
 
 
 def envelope_of(raw: dict[str, Any]) -> str:
-    """Return which envelope a message is in."""
+    """Return the envelope of a message."""
     if isinstance(raw.get("kwargs"), dict) and raw.get("lc") == 1:
         return KWARGS
     if isinstance(raw.get("data"), dict) and "content" not in raw:
@@ -406,7 +408,7 @@ def fields_of(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_fields(raw: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
-    """Copy a message with other fields, in its own envelope."""
+    """Return a copy of a message with other fields, in its own envelope."""
     envelope = envelope_of(raw)
     return fields if envelope == BARE else {**raw, envelope: fields}
 
@@ -421,12 +423,14 @@ def type_of(raw: dict[str, Any]) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _prune_twin_kwargs(fields: dict[str, Any], calls: list[Part]) -> None:
-    """Keep the raw provider copy of the calls in step with the calls themselves."""
+def _prune_raw_calls(fields: dict[str, Any], calls: list[Part]) -> None:
+    """Keep the provider's raw copy of the calls in step with the calls themselves."""
     kwargs = fields.get("additional_kwargs")
     if not isinstance(kwargs, dict) or not isinstance(kwargs.get("tool_calls"), list):
         return
     known = {part.id for part in calls}
-    kept = [c for c in kwargs["tool_calls"] if isinstance(c, dict) and c.get("id") in known]
+    copies = [c for c in kwargs["tool_calls"] if isinstance(c, dict)]
+    # the id of a copy may be anything, also a list
+    kept = [c for c in copies if isinstance(c.get("id"), str | None) and c.get("id") in known]
     if len(kept) != len(kwargs["tool_calls"]):
         fields["additional_kwargs"] = {**kwargs, "tool_calls": kept}

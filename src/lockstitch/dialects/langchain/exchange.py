@@ -1,8 +1,8 @@
-"""LangChain's side of an exchange: responses, streams, and requests made of other dialects.
+"""LangChain's side of an exchange: responses, streams, and requests made from other dialects.
 
-A stream brings ``AIMessageChunk`` after chunk, which add up to an ``AIMessage``. LangChain's own
-sum reads arguments that broke off as if they were whole. Here they are what they would be without
-streaming: invalid calls.
+A stream brings ``AIMessageChunk`` after ``AIMessageChunk``, which add up to an ``AIMessage``.
+LangChain's own sum reads arguments that broke off as if they were whole. Here they become invalid
+calls, as they would without streaming.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lockstitch.dialects.script import (
     TurnWriter,
     address_of,
     as_object,
-    joined,
+    join_texts,
 )
 
 _SIGNATURES = ("thoughtSignature", "thought_signature")
@@ -62,8 +62,8 @@ _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_content")
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "stopReason")
 _SAME = ("id", "output_version", "model_provider", "model_name", "model", "type", *_REASONS)
 _LAST = ("index", "created", "timestamp")
-# The provider's own copies of what a message says, as far as they have come.
 _INVALID = {"error": None, "type": "invalid_tool_call"}
+# The provider's own copies of what a message says, as far as they have come.
 _COPIES = ("tool_calls", "function_call", "audio")
 
 
@@ -82,12 +82,12 @@ class LangChainStream(Accumulator):
         if type_of(event) not in _CHUNKS:
             return
         fields = fields_of(event)
-        self._content = _joined(self._content, fields.get("content"))
+        self._content = _add_content(self._content, fields.get("content"))
         for key in ("additional_kwargs", "response_metadata", "usage_metadata"):
             if isinstance(fields.get(key), dict):
-                self._fields[key] = _merged(fields_at(self._fields, key), fields[key])
+                self._fields[key] = _merge(fields_at(self._fields, key), fields[key])
         chunks = [c for c in list_at(fields, "tool_call_chunks") if isinstance(c, dict)]
-        self._chunks = _put(self._chunks, chunks)
+        self._chunks = _merge_lists(self._chunks, chunks)
         self._calls += [] if chunks else list_at(fields, "tool_calls")
         self._ids += [text_at(fields, "id")] if fields.get("id") else []
         metadata = self._fields["response_metadata"]
@@ -95,7 +95,7 @@ class LangChainStream(Accumulator):
         self.complete = self.complete or is_last or any(metadata.get(key) for key in _REASONS)
         self.blocks_closed = len(self._closed_chunks()) + len(self._calls)
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         read = [(chunk, _arguments(chunk, lenient=True)) for chunk in self._chunks]
         good = [_call(chunk, args) for chunk, args in read if args is not UNSET]
         bad = [
@@ -105,29 +105,29 @@ class LangChainStream(Accumulator):
         ]
         content = self._content
         if isinstance(content, list):
-            # the calls in it are read, where a block stands for one
+            # a block that stands for a call is replaced by the call as it was read
             known = {call["id"]: call for call in good}
             content = [_read(block, known) for block in content]
         return {
             "content": content,
             **self._fields,
             "type": "ai",
-            # the best one: a provider's own, else one of a run, else any
+            # prefer an id of the provider's own, then one of a run, then any
             "id": max(self._ids, key=_rank, default=None),
             "tool_calls": [*self._calls, *good],
             "invalid_tool_calls": bad,
         }
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         calls = list(self._calls)
         for chunk in self._closed_chunks():
             args = _arguments(chunk)
             if text_at(chunk, "id") and text_at(chunk, "name") and args is not UNSET:
                 calls.append(_call(chunk, args))
-        content = self._standing()
+        content = self._content_to_keep()
         if not content and not calls:
             return None
-        whole = self.gathered()
+        whole = self.response_so_far()
         kwargs = {k: v for k, v in whole["additional_kwargs"].items() if k not in _COPIES}
         rest = {"content": content, "tool_calls": calls, "invalid_tool_calls": []}
         return {**whole, **rest, "additional_kwargs": kwargs}
@@ -136,12 +136,12 @@ class LangChainStream(Accumulator):
         """Return the calls that will not change any more: all but the last, until the end."""
         return self._chunks if self.complete else self._chunks[:-1]
 
-    def _standing(self) -> Any:
-        """Return the content so far: text, and blocks that something follows."""
+    def _content_to_keep(self) -> Any:
+        """Return the content so far: text, and blocks after which something has come."""
         if not isinstance(self._content, list):
             return self._content
         last = None if self.complete or self._chunks else self._content[-1:]
-        blocks = [block for block in self._content if _stands(block, [block] == last)]
+        blocks = [block for block in self._content if _may_be_kept(block, [block] == last)]
         while blocks and _kind(blocks[-1]) in _THOUGHTS:
             blocks.pop()
         return blocks or ""
@@ -162,7 +162,7 @@ def _kind(block: Any) -> Any:
     return block.get("type") if isinstance(block, dict) else ""
 
 
-def _stands(block: Any, is_last: bool) -> bool:
+def _may_be_kept(block: Any, is_last: bool) -> bool:
     kind = _kind(block)
     if isinstance(block, str) or kind == "text":
         return bool(block if isinstance(block, str) else text_at(block, "text"))
@@ -186,26 +186,26 @@ def _call(chunk: Fields, args: Any) -> Fields:
     return {"name": name, "args": args, "id": chunk.get("id"), "type": "tool_call"}
 
 
-def _joined(old: Any, new: Any) -> Any:
-    """Add content to content: texts grow, blocks find theirs by index."""
+def _add_content(old: Any, new: Any) -> Any:
+    """Add content to content: texts grow, blocks are matched by index."""
     if isinstance(old, str) and isinstance(new, str):
         return old + new
     if isinstance(new, list):
-        return _put(old if isinstance(old, list) else [old] if old else [], new)
+        return _merge_lists(old if isinstance(old, list) else [old] if old else [], new)
     if not isinstance(new, str) or not new:
         return old
     last = old[-1] if old else None
     return [*old[:-1], last + new] if isinstance(last, str) else [*old, new]
 
 
-def _put(old: list[Any], new: list[Any]) -> list[Any]:
+def _merge_lists(old: list[Any], new: list[Any]) -> list[Any]:
     grown = list(old)
     for item in new:
         at = next((n for n, other in enumerate(grown) if _is_same(other, item)), None)
         if at is None:
             grown.append(item)
         else:
-            grown[at] = _merged(grown[at], item)
+            grown[at] = _merge(grown[at], item)
     return grown
 
 
@@ -216,22 +216,22 @@ def _is_same(old: Any, new: Any) -> bool:
     return old.get("index") == new["index"] and agree
 
 
-def _merged(old: Fields, new: Fields) -> Fields:
+def _merge(old: Fields, new: Fields) -> Fields:
     merged = dict(old)
     for key, value in new.items():
-        merged[key] = _added(key, merged.get(key), value)
+        merged[key] = _add_value(key, merged.get(key), value)
     return merged
 
 
-def _added(key: str, old: Any, new: Any) -> Any:
+def _add_value(key: str, old: Any, new: Any) -> Any:
     if new is None or old is None:
         return old if new is None else new
     if isinstance(old, str) and isinstance(new, str):
         return old if key == "type" or (key in _SAME and old == new) else old + new
     if isinstance(old, dict) and isinstance(new, dict):
-        return _merged(old, new)
+        return _merge(old, new)
     if isinstance(old, list) and isinstance(new, list):
-        return _put(old, new)
+        return _merge_lists(old, new)
     counts = type(old) is int and type(new) is int and key not in _LAST
     return old + new if counts else new
 
@@ -261,7 +261,7 @@ class LangChainWriter(TurnWriter):
             self.messages.append(
                 {
                     "type": "tool",
-                    "content": self.content(joined(answer.pieces), USER),
+                    "content": self.content(join_texts(answer.pieces), USER),
                     "tool_call_id": answer.call.id,
                     "name": answer.call.name,
                     "status": "error" if answer.failed else "success",
@@ -303,7 +303,7 @@ class LangChainExchange(Exchange):
             return part
         if part.kind == OTHER and part.flavor not in ("twin", "raw-twin") and is_sealed(raw):
             return None
-        # the id of a block is that of the item it came from; a call's own stands in ``call_id``
+        # the id of a block is the id of the item it came from; a call's own is in ``call_id``
         named = part.kind == TEXT or (part.flavor == "twin" and "call_id" in raw)
         freed = without(raw, ("extras", *_SIGNATURES, *(("id",) if named else ())))
         return with_raw(part, unsealed_citations(freed) if part.kind == TEXT else freed)

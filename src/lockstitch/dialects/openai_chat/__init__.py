@@ -68,7 +68,7 @@ SEVERAL = -1
 class ChatWalker(Walker):
     """Walks OpenAI Chat messages with texts, function calls and tool messages.
 
-    Ids may repeat, so that a table of those of plain calls is made only when somebody asks for it.
+    Ids may repeat, so the table of the ids of plain calls is only made if someone asks for it.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class ChatWalker(Walker):
                     if type(calls) is not list or not calls:
                         return index
                     for call in calls if len(calls) == 1 else reversed(calls):
-                        # what is missing or does not parse raises
+                        # a missing field raises, and so do arguments that do not parse
                         function = call["function"] if type(call) is dict else None
                         if type(function) is not dict or call["type"] != "function":
                             return index
@@ -154,9 +154,9 @@ class ChatWalker(Walker):
 
     @cached_property
     def homes(self) -> dict[str, int]:
-        """The index of the message that made each call, -1 if several did, once the walk is over.
+        """The index of the message that made each call, -1 if several did; for use after the walk.
 
-        What was called, failed and was noted is still of one message.
+        A call that failed and was then noted counts for one message only.
         """
         homes: dict[str, int] = {}
         for call, index in zip(self.called, self.places, strict=True):
@@ -199,7 +199,7 @@ class OpenAIChat(Dialect):
             call = as_id(raw.get("tool_call_id"))
             if raw.get("tool_calls") is None:
                 return Message(raw, index, TOOL, [Part(RESULT, raw, (), index, call, None, "tool")])
-            # calls that stand in a result's message are no part of it
+            # calls that stand in a result's message are not part of the result
             result = Part(RESULT, without_calls(raw), (), index, call, None, "tool")
             return Message(raw, index, TOOL, [result, *self._calls(raw["tool_calls"], index, TOOL)])
         content = raw.get("content")
@@ -244,15 +244,15 @@ class OpenAIChat(Dialect):
             raw["role"] = _WIRE.get(message.role, message.role)
         calls = [part.raw for part in message.parts if part.kind == CALL]
         inside = [p for p in message.parts if p.kind != CALL and p.at[:1] != ("tool_calls",)]
-        raw["content"] = self._joined(inside, bool(calls), raw.get("content"))
+        raw["content"] = self._join_content(inside, bool(calls), raw.get("content"))
         if calls:
             raw["tool_calls"] = calls
         else:
             raw.pop("tool_calls", None)
         return raw
 
-    def _joined(self, parts: list[Part], has_calls: bool, before: Any) -> Any:
-        """Return content: strings stay one string, no content stays what it was with calls."""
+    def _join_content(self, parts: list[Part], has_calls: bool, before: Any) -> Any:
+        """Return content: strings become one string; without parts, None may stay beside calls."""
         if not parts:
             return None if has_calls and before is None else ""
         if all(isinstance(part.raw, str) for part in parts):

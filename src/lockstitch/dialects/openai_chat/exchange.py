@@ -1,4 +1,4 @@
-"""OpenAI Chat's side of an exchange: responses, streams, and requests made of other dialects."""
+"""OpenAI Chat's side of an exchange: responses, streams, and requests made from other dialects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, OTHER, USER, Part
-from lockstitch.dialects.base import same_or
+from lockstitch.dialects.base import keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -18,7 +18,7 @@ from lockstitch.dialects.exchange import (
     Spoken,
     TextResult,
     add,
-    added,
+    apply_delta,
     arguments_in,
     fields_at,
     is_text,
@@ -50,18 +50,19 @@ _CALL_MARKS = (
 )  # fmt: skip
 _OWN = frozenset({"role", "content", "tool_calls"})
 _NULLS = ("refusal", "audio", "function_call")
-# Providers that check fields refuse these; the ones that wrote them have no use for them.
+# Providers that check fields refuse these; those that wrote them do not need them back.
 _WRITTEN = ("annotations", "parsed")
 _NUL = "\\u0000"
 _DECODE = msgspec.json.Decoder().decode
 _OUTER = ("choices", "object", "obfuscation", "usage")
 _APART = ("content", "tool_calls")
-# What a partial message may say besides its reasoning, which is kept once it is over.
+# A partial message takes these fields only as far as they may be kept; it takes all others, which
+# are reasoning, as they are.
 _SAID = ("role", "content", "tool_calls", "refusal", "function_call", "audio", "annotations")
 
 
 class StreamedChoice:
-    """One of the answers that a stream brings side by side."""
+    """One of the answers that a stream brings in parallel."""
 
     def __init__(self) -> None:
         self.fields: Fields = {}
@@ -83,7 +84,10 @@ class StreamedChoice:
         self.fields["finish_reason"] = choice.get("finish_reason") or reason
 
     def _call(self, delta: Fields) -> None:
-        """Add to the call that is meant: servers leave the index out, or give all the same one."""
+        """Add to the call that a delta means.
+
+        Some servers leave the index out, and some give the same one to every call.
+        """
         index, ident = delta.get("index"), text_at(delta, "id")
         meant = [call for call in self.calls if index is None or call["index"] == index][-1:]
         if meant and (not ident or text_at(meant[0], "id") in ("", ident)):
@@ -100,7 +104,7 @@ class StreamedChoice:
 
     @property
     def ordered(self) -> list[Fields]:
-        """The calls in the order of their index."""
+        """The calls, ordered by their index."""
         return sorted(self.calls, key=lambda call: number_at(call, "index", 0))
 
     def whole(self) -> Fields:
@@ -113,7 +117,7 @@ class StreamedChoice:
 
 
 class ChatStream(Accumulator):
-    """Gathers chunks, also out of the events of the SDK's helper."""
+    """Gathers chunks, also from the events of the SDK's helper."""
 
     def __init__(self, profile: Profile) -> None:
         super().__init__(profile)
@@ -146,12 +150,12 @@ class ChatStream(Accumulator):
             is_text_over = bool(first.message.get("content")) and bool(first.is_over or first.calls)
             self.blocks_closed = len(_closed_calls(first)) + is_text_over
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         usage = {} if self._usage is UNSET else {"usage": self._usage}
         choices = [self._choices[index].whole() for index in sorted(self._choices)]
         return {**self._outer, "object": "chat.completion", "choices": choices, **usage}
 
-    def standing(self) -> Fields | None:
+    def part_to_keep(self) -> Fields | None:
         first = self._choices.get(0)
         if first is None:
             return None
@@ -171,7 +175,7 @@ class ChatStream(Accumulator):
 
 
 def _content(old: Any, new: Any) -> Any:
-    """Add to content: text, or the blocks that some servers stream in its place."""
+    """Add to content: text, or the blocks that some servers stream instead."""
     if isinstance(old, list) and isinstance(new, str):
         last = old[-1] if old else None
         if isinstance(last, dict) and last.get("type") == "text":
@@ -179,7 +183,7 @@ def _content(old: Any, new: Any) -> Any:
         return [*old, {"type": "text", "text": new}] if new else old
     if isinstance(old, str) and isinstance(new, list):
         return [{"type": "text", "text": old}, *new] if old else new
-    return added("content", old, new)
+    return apply_delta("content", old, new)
 
 
 def _without_index(call: Fields) -> Fields:
@@ -260,17 +264,20 @@ class ChatExchange(Exchange):
                 del kept[key]
         calls, audio = kept.get("tool_calls"), kept.get("audio")
         if isinstance(calls, list):
-            spelled = [_replayed(call) if isinstance(call, dict) else call for call in calls]
+            spelled = [_strip_call(call) if isinstance(call, dict) else call for call in calls]
             kept["tool_calls"] = calls if all(map(operator.is_, spelled, calls)) else spelled
         if isinstance(audio, dict) and "id" in audio:
-            kept["audio"] = same_or(audio, {"id": audio["id"]})
-        return [same_or(message, {"role": "assistant", **kept})]
+            kept["audio"] = keep_if_same(audio, {"id": audio["id"]})
+        return [keep_if_same(message, {"role": "assistant", **kept})]
 
     def text_message(self, text: str) -> Fields:
         return {"role": USER, "content": text}
 
     def plain_messages(self, value: Any) -> list[Fields] | None:
-        """Take a message of words, calls or both, and nothing else but what says nothing."""
+        """Return a message of words, calls or both, without fields that say nothing.
+
+        Return None if it says anything else.
+        """
         message = value
         if type(value) is dict and "choices" in value:
             choices = value["choices"]
@@ -279,7 +286,7 @@ class ChatExchange(Exchange):
         if type(message) is not dict or message.get("role") != ASSISTANT:
             return None
         if not message.keys() <= _OWN:
-            if not all(map(_says_nothing, message.items())):
+            if not all(map(_is_own_or_droppable, message.items())):
                 return None
             message = {"role": ASSISTANT, **{k: v for k, v in message.items() if k in _OWN}}
         content = message.get("content")
@@ -299,11 +306,11 @@ class ChatExchange(Exchange):
         ]
 
     def plain_results(self, results: Iterable[TextResult]) -> list[Fields]:
-        # there is no mark for a failed one
+        # the format has no mark for a failed result
         return [{"role": "tool", "tool_call_id": r.id, "content": r.text} for r in results]
 
     def leading_messages(self, texts: Mapping[Any, str], *, is_own: bool) -> list[Fields]:
-        # only OpenAI's own service knows developers
+        # only OpenAI's own service knows the developer role
         return [
             {"role": role if is_own else "system", "content": text} for role, text in texts.items()
         ]
@@ -317,8 +324,8 @@ class ChatExchange(Exchange):
         return without(raw, _REASONING)
 
 
-def _replayed(call: Fields) -> Fields:
-    """Return a call without its place in a stream and what an SDK has read out of it."""
+def _strip_call(call: Fields) -> Fields:
+    """Return a call without its index in a stream and what an SDK has parsed from it."""
     body: Any = call.get("function")
     is_parsed = isinstance(body, dict) and "parsed_arguments" in body
     if "index" not in call and not is_parsed:
@@ -329,20 +336,20 @@ def _replayed(call: Fields) -> Fields:
     return kept
 
 
-def _says_nothing(field: tuple[str, Any]) -> bool:
-    """Whether a field is one of a message's own, or one that is not handed back."""
+def _is_own_or_droppable(field: tuple[str, Any]) -> bool:
+    """Whether a field is one that a message is made of, or one that can be dropped."""
     key, value = field
     return key in _OWN or key == "annotations" or (key in _NULLS and value is None)
 
 
 def _is_plain_call(call: Any) -> bool:
-    """Whether a call has nothing that is left behind: no place in a stream, no parsed form."""
+    """Whether a call has nothing to leave behind: no index in a stream, no parsed form."""
     body = call.get("function") if type(call) is dict and "index" not in call else None
     return type(body) is dict and "parsed_arguments" not in body
 
 
 def decode_object(arguments: str) -> Any:
-    """Decode the arguments of an everyday call; raise ValueError for what is not everyday."""
+    """Decode the arguments of an everyday call; raise ValueError for any others."""
     if _NUL in arguments:
         raise ValueError("a NUL, which no object may hold")
     return _DECODE(arguments)

@@ -51,7 +51,7 @@ _MEDIA = ("input_image", "input_file", "input_audio")
 class CallKind(Struct, frozen=True):
     """How one kind of call is answered.
 
-    ``outputs`` are the item types that may answer it, the first being the one we write.
+    ``outputs`` are the item types that may answer it; the first is the one that we write.
     ``arguments`` is the field that must hold JSON text, if there is one.
     """
 
@@ -93,7 +93,7 @@ class ResponsesProof(PlainProof):
 
     @property
     def is_open(self) -> bool:
-        """Whether a call has no output, or reasoning led to nothing."""
+        """Whether a call has no output yet, or reasoning has led to nothing yet."""
         return bool(self.waiting) or self.leads
 
     def passes(self, message: dict[str, Any], before: Any) -> bool:
@@ -120,7 +120,7 @@ class ResponsesProof(PlainProof):
         return kind == "message" and self._says(message)
 
     def _calls(self, item: dict[str, Any], before: Any) -> bool:
-        # behind an output it begins another batch, which must wait until all are answered
+        # after an output, a call would begin another batch, which must wait until all are answered
         if self.waiting and before["type"] != "function_call":
             return False
         call, name, arguments = item["call_id"], item["name"], item["arguments"]
@@ -199,7 +199,7 @@ class OpenAIResponses(Dialect):
         if kind in OUTPUTS and not _is_run_by_server(raw):
             call = raw.get("call_id")
             if call is None and kind == "local_shell_call_output":
-                call = raw.get("id")  # older ones name their call there
+                call = raw.get("id")  # older outputs name their call there
             part = Part(RESULT, raw, (), index, as_id(call), None, kind)
             return Message(raw, index, TOOL, [part])
         if kind == "reasoning":
@@ -251,12 +251,12 @@ class OpenAIResponses(Dialect):
             raw = {"type": kind, "call_id": call.id, "execution": "client"}
             raw |= {"status": "incomplete", "tools": []}
         elif kind not in ("function_call_output", "custom_tool_call_output"):
-            # the output of a computer call must be a screenshot, and none is invented
+            # the output of a computer call must be a screenshot, which nobody here can make up
             return None
         return Part(RESULT, raw, id=call.id, flavor=kind)
 
     def convert_output(self, result: Part, call: Part) -> Part | None:
-        """Return a result as the output kind its call asks for."""
+        """Return a result as the kind of output that its call asks for, None if there is no way."""
         fresh = self.answer(call, self.result_text(result))
         if fresh is None or call.flavor == "tool_search_call":
             return None
@@ -318,7 +318,7 @@ class OpenAIResponses(Dialect):
         return copy_part(part, {**part.raw, "output": payload})
 
     def ends_well(self, body: dict[str, Any], raw: list[Any], model: str | None) -> bool:
-        # what the provider does not store it must get back, sealed
+        # reasoning that the provider does not store must come back to it, sealed
         return body.get("store") is not False or all(
             type(item.get("encrypted_content")) is str
             for item in raw
@@ -334,7 +334,7 @@ class OpenAIResponses(Dialect):
 
     def is_response(self, value: dict[str, Any]) -> bool:
         if value.get("type") == "message":
-            # Anthropic's message shares the type; it has no status and other blocks
+            # Anthropic's message shares the type, but has no status and other blocks
             return "status" in value or any(
                 block.get("type") in ("output_text", "refusal")
                 for block in objects_at(value, "content")

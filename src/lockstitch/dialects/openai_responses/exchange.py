@@ -1,6 +1,6 @@
-"""OpenAI Responses' side of an exchange: responses, streams, requests made of other dialects.
+"""OpenAI Responses' side of an exchange: responses, streams, requests made from other dialects.
 
-The last event of a stream brings the whole response; before it the items that are done count as
+The last event of a stream brings the whole response. Until then, the items that are done count as
 they came.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from lockstitch.conversation.parts import ASSISTANT, CALL, USER, Message
-from lockstitch.dialects.base import Dialect, same_or
+from lockstitch.dialects.base import Dialect, keep_if_same
 from lockstitch.dialects.exchange import (
     Accumulator,
     Exchange,
@@ -39,13 +39,13 @@ from lockstitch.dialects.script import (
     Piece,
     TurnWriter,
     address_of,
-    joined,
+    join_texts,
 )
 
 _WRITTEN = ("created_by", "parsed_arguments")
 _STATUS_UNREAD = ("reasoning", "function_call", "custom_tool_call")
 _SPEAKERS = ("user", "assistant", "system", "developer", "tool", "model", "function")
-# The API refuses these calls without an id, so theirs stays.
+# The API refuses these calls without an id, so they keep theirs.
 _ID_REQUIRED = ("computer_call", "local_shell_call")
 _SEALED = "encrypted_content"
 _PLAIN_ITEM = frozenset({"id", "type", "role", "content", "status"})
@@ -59,7 +59,7 @@ _TEXTS = {
 
 
 class ResponsesStream(Accumulator):
-    """Gathers events; what is partial is a list of items."""
+    """Gathers events; a partial reply is a list of items."""
 
     kinds = frozenset(
         {
@@ -104,30 +104,30 @@ class ResponsesStream(Accumulator):
         part = self._parts.setdefault((index, number_at(event, "content_index", 0)), fresh)
         part[key] = text_at(part, key) + text_at(event, "delta")
 
-    def gathered(self) -> Fields:
+    def response_so_far(self) -> Fields:
         done = [self._items[index] for index in sorted(self._done)]
-        # some servers send the last event without what they sent before
+        # some servers leave out of the last event what they sent before
         return {**self._response, "output": list_at(self._response, "output") or done}
 
-    def standing(self) -> list[Any] | None:
-        items = [self._standing(index) for index in sorted(self._items)]
+    def part_to_keep(self) -> list[Any] | None:
+        items = [self._item_to_keep(index) for index in sorted(self._items)]
         kept: list[Any] = [item for item in items if item is not None]
         while kept and kept[-1].get("type") == "reasoning":
             kept.pop()
         return kept or None
 
-    def _standing(self, index: int) -> Fields | None:
-        """Return an item as it may be kept: done and whole, or a message with its text so far."""
+    def _item_to_keep(self, index: int) -> Fields | None:
+        """Return an item that may be kept: done and whole, or a message with its text so far."""
         item = self._items[index]
         kind = item.get("type")
         if index not in self._done:
-            return self._begun(index) if kind == "message" else None
+            return self._unfinished_message(index) if kind == "message" else None
         if kind == "message":
             return item if any(map(_says, list_at(item, "content"))) else None
         is_whole = isinstance(kind, str) and (kind not in CALL_KINDS or _is_call(item, kind))
         return item if is_whole else None
 
-    def _begun(self, index: int) -> Fields | None:
+    def _unfinished_message(self, index: int) -> Fields | None:
         places = sorted(place for place in self._parts if place[0] == index)
         parts = [dict(self._parts[place]) for place in places]
         said = list(filter(_says, parts))
@@ -179,7 +179,7 @@ class ResponsesWriter(TurnWriter):
 
     def results(self, answers: list[NeutralResult]) -> None:
         for answer in answers:
-            output = self.content(joined(answer.pieces), USER)
+            output = self.content(join_texts(answer.pieces), USER)
             item = {"type": "function_call_output", "call_id": answer.call.id, "output": output}
             self.messages.append(item)
 
@@ -202,13 +202,13 @@ class ResponsesExchange(Exchange):
         is_item = isinstance(kind, str) or value.get("role") in _SPEAKERS
         if not is_item or kind == "error":
             return []
-        # the input takes no marks of an item's progress and its origin
+        # a request does not accept marks of an item's progress and origin
         drop = {key for key in _WRITTEN if key in value}
         if kind in _STATUS_UNREAD:
             drop.add("status")
         if kind == "reasoning":
             drop.update(key for key in ("content", _SEALED) if value.get(key) is None)
-        return [same_or(value, {key: held for key, held in value.items() if key not in drop})]
+        return [keep_if_same(value, {key: held for key, held in value.items() if key not in drop})]
 
     def text_message(self, text: str) -> Fields:
         return {
@@ -221,7 +221,7 @@ class ResponsesExchange(Exchange):
         return {"type": "message", "role": "user", "content": content}
 
     def plain_messages(self, value: Any) -> list[Fields] | None:
-        """Take the items of a response in which only calls have lost their status."""
+        """Return the items of a response, of which only calls and reasoning lose their status."""
         items = value.get("output") if type(value) is dict and "type" not in value else None
         if type(items) is not list:
             return None
@@ -280,7 +280,7 @@ class ResponsesExchange(Exchange):
         ]
 
     def unbind(self, view: Dialect, message: Message) -> Any:
-        """Free one item: messages and calls do without their id, what a provider ran does not."""
+        """Free one item: messages and calls go without their id, other items are left out."""
         raw = message.raw
         if not isinstance(raw, dict):
             return raw

@@ -1,9 +1,9 @@
-"""Claude Code: ``~/.claude/projects/<project>/<session>.jsonl``, one JSON object a line.
+"""Claude Code: ``~/.claude/projects/<project>/<session>.jsonl``, one JSON object per line.
 
-How bad a finding is was measured by resuming each kind of damage, with the pauses of a person
-between its lines, in 2.1.50, 2.1.112, 2.1.197 and 2.1.325: an error is what the newest client is
-refused for or loses something by, a warning what only an older one stumbles over, a note what
-changes no request.
+How bad a finding is was measured by resuming each kind of damage in 2.1.50, 2.1.112, 2.1.197 and
+2.1.325, with a person's pauses between its lines. If the newest client is refused for it or loses
+something by it, it is an error. If only an older client fails at it, it is a warning. If it changes
+no request, it is a note.
 """
 
 from __future__ import annotations
@@ -78,11 +78,12 @@ from lockstitch.rules.rule import several
 
 _CONTENT: Steps = ("message", "content")
 QUEUED: Steps = ("attachment", "prompt")
-# What is known of the session from the last record that says so.
+# Facts about the session, each from the last record that has it.
 _FACTS = ("sessionId", "cwd", "version")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MARKS = frozenset({"uuid", "sessionId", "leafUuid", "messageId", "agentId"})
 _LINKS = frozenset({"parentUuid", "sessionId"})
-# Records beside the conversation, by words that no other program is known to use.
+# Types of records outside the conversation that no other program is known to use.
 _NOTES = frozenset(
     {
         *("file-history-snapshot", "file-history-delta", "queue-operation", "last-prompt"),
@@ -90,24 +91,24 @@ _NOTES = frozenset(
         *("pr-link", "content-replacement", "attribution-snapshot"),
     }
 )
-# The record and the field of a title, what a person chose first; the last of a kind counts.
+# The record and the field of a title, those that a person chose first; the last of a kind counts.
 _TITLES = (("custom-title", "customTitle"), ("ai-title", "aiTitle"), ("summary", "summary"))
-# What the newest client reads all the same, or skips without losing anything else. LS601 marks a
-# record that is lost already: what hung on it is found where its link is missing.
+# The newest client reads these, or skips them without losing anything else. LS601 marks a record
+# that is lost already; the loss of its children is found where their link is missing.
 _READ_ANYWAY = frozenset({"LS601", "LS603", "LS604", "LS605", "LS606", "LS612"})
 _COPED_WITH = frozenset({"LS106", "LS302", "LS303", "LS404", "LS406", "LS505"})
 _CHANGES_NOTHING = frozenset({"LS306", "LS506"})
-# Tools whose answer comes from a person: an accepted plan may go on in a file of its own.
+# Tools that a person answers: an accepted plan may go on in a file of its own.
 _QUESTIONS = ("AskUserQuestion", "ExitPlanMode")
 _PROGRAM = "claude"
 _PROJECTS = "projects"
-_LONGEST = 200  # a longer name of a project is cut, and has a digest behind it
-# A process that cannot be asked counts for so long after its last sign of life.
+_LONGEST = 200  # a longer name of a project is cut and followed by a digest
+# A process that cannot be asked counts as alive for this long after its last sign of life.
 _SILENCE = 3600.0
 
 
 class ProcessFile(Struct, rename="camel"):
-    """What a process says of itself."""
+    """What a process says about itself."""
 
     session_id: str
     started_at: float = 0
@@ -116,7 +117,7 @@ class ProcessFile(Struct, rename="camel"):
 
 
 class ClaudeState(Struct):
-    """What is known of a file: its chain, what is off the chain, and what is wrong with its tree.
+    """What is known of a file: its chain, the branches off it, and the faults of its tree.
 
     ``spans`` is made when a severity is first asked for that needs it.
     """
@@ -143,7 +144,7 @@ class ClaudeCode(Format):
         return any(map(_is_own, values)) and not self.doubt(head)
 
     def doubt(self, head: Sequence[Any]) -> str:
-        """Return what is odd about messages of another shape; other programs' lines look alike."""
+        """Return a doubt if messages have another shape, as in other programs' similar lines."""
         foreign = spoken = 0
         for value in head:
             message = value.get("message") if type(value) is dict else None
@@ -152,7 +153,7 @@ class ClaudeCode(Format):
                 is_known = "parts" not in message and message.get("role") in (*SPEAKERS, None)
                 foreign += "content" not in message and not is_known
         if foreign and foreign >= spoken:
-            return "looks like a session of Claude Code, but its messages have another shape"
+            return "looks like a session of Claude Code, but its messages have a different form"
         return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -241,17 +242,22 @@ class ClaudeCode(Format):
     def asides(self, transcript: Transcript) -> list[Aside]:
         return [one for one in _asides(transcript.state) if one.history.messages]
 
-    def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
-        """Return the processes that have a session's file open, as far as can be known.
+    def resumed_as(self, path: str, session: str | None) -> str | None:
+        # It looks for a file of that name; in a copy of a session stands the id of the first one.
+        name = splitext(basename(path))[0]  # noqa: PTH119, PTH122 - as above
+        return name if _UUID.fullmatch(name) else session
 
-        Since 2.1.112 at the latest every process keeps a file ``sessions/<pid>.json`` in the folder
-        that holds ``projects``, as long as it lives: its number, its session, when it was started
-        (in milliseconds since 1970, and as the system counts it), and in the newest versions the
-        machine and the namespace that its number belongs to. Versions without such files are only
-        known by their name and their working directory.
+    def users(self, path: str, session: str | None, project: str | None) -> Iterator[SessionUser]:
+        """Return the processes that have a session's file open, as far as that is known.
+
+        Since 2.1.112 at the latest, every living process keeps a file ``sessions/<pid>.json`` in
+        the folder that holds ``projects``. It holds the number and the session of the process, when
+        it was started (in milliseconds since 1970, and as the system counts it), and in the newest
+        versions the machine and the namespace of the number. Versions without such files are known
+        only by their name and their working directory.
         """
         file = Path(os.path.realpath(path))
-        # The folders of settings that the session is under: by its name, and by its real one. One
+        # The settings folders above the session, by its own name and by its real one. A session
         # that lies anywhere else is a copy, which no process has open.
         found: dict[Path, None] = {}
         for name in (os.path.abspath(path), file):  # noqa: PTH100 - not resolved
@@ -278,13 +284,13 @@ class ClaudeCode(Format):
             with suppress(LockstitchError, msgspec.MsgspecError):
                 own = msgspec.json.decode(read.read_file(record), type=ProcessFile)
             if own is not None and own.session_id in own_ids:
-                yield from _alive(pid, own, record, file)
+                yield from _users_of_process_file(pid, own, record, file)
         for user in working_in_folder((_PROGRAM,), path, lambda folder: _is_project(file, folder)):
             if user.pid not in known and _is_at_home(user.pid, folders):
                 yield user
 
     def belongs(self, path: str, folder: str) -> bool:
-        """Whether a file is a session of a working directory, and not one of a sub-agent's."""
+        """Whether a file is a session of a working directory, but not one of a sub-agent."""
         file = Path(os.path.realpath(path))
         is_main = not file.name.startswith("agent-") and file.parent.name != "subagents"
         return is_main and _is_project(file, folder)
@@ -297,7 +303,7 @@ class ClaudeCode(Format):
         return [*transcript.records, *writer.records()]
 
     def named(self, found: Finding, transcript: Transcript) -> Finding:
-        """Name a result whose call stands before the compaction in force for what it is."""
+        """Use LS803 for a result whose call comes before the compaction in force."""
         if found.code != "LS103":
             return found
         chain: ClaudeChain = transcript.state.chain
@@ -316,7 +322,8 @@ class ClaudeCode(Format):
         if transcript.state.chain.whole_file:
             worst = WARNING
             if found.code == "LS406":
-                # A sub-agent is asked in its parent's file; older clients write only replies here.
+                # A sub-agent gets its prompt in its parent's file, and older clients write only
+                # replies here.
                 return NOTE
         severity = worst if found.severity == ERROR else found.severity
         if found.code in _CHANGES_NOTHING:
@@ -326,7 +333,7 @@ class ClaudeCode(Format):
         message, model = messages[number], transcript.history.model
         is_signed = model is None or model.startswith("claude")
         if found.code in {"LS302", "LS303"} and not is_signed:
-            # The provider behind the session is none that signs and checks thinking.
+            # The provider behind the session does not sign and check thinking.
             return NOTE
         if found.code in _COPED_WITH:
             return WARNING
@@ -336,8 +343,8 @@ class ClaudeCode(Format):
         part = parts[place] if place < len(parts) else {}
         fields = part if type(part) is dict else {}
         if found.code in {"LS101", "LS102"}:
-            # The newest client answers what is open at the end by itself, and says so to the model.
-            # A question to a person may be answered elsewhere.
+            # The newest client itself answers calls that are open at the end, and tells the model
+            # so. A question to a person may be answered elsewhere.
             if number < len(messages) - (2 if found.code == "LS102" else 1):
                 return worst
             return NOTE if fields.get("name") in _QUESTIONS else WARNING
@@ -347,8 +354,8 @@ class ClaudeCode(Format):
                 spans = transcript.state.spans = _Spans(messages)
             return WARNING if spans.is_near(number) else worst
         if found.code == "LS401":
-            # A blank text in a result is taken, as sessions show that went on; of the model's own
-            # the client leaves those out by itself that hold any character at all.
+            # Blank texts in results are accepted, as real sessions show that continued. The client
+            # itself leaves out the model's blank texts, unless they are empty.
             if fields.get("type") == "tool_result":
                 return NOTE
             if message.get("role") != ASSISTANT:
@@ -360,7 +367,7 @@ class ClaudeCode(Format):
     def stored_severity(self, found: Finding, transcript: Transcript) -> str:
         """Return how bad a finding on the records is.
 
-        A sub-agent's file is never resumed by itself, and a line of several records loses nothing
+        A sub-agent's file is never resumed by itself, and a line with several records loses nothing
         if the client wrote them again.
         """
         chain: ClaudeChain = transcript.state.chain
@@ -371,11 +378,11 @@ class ClaudeCode(Format):
 
 
 def _title(lines: Sequence[dict[str, Any]]) -> str:
-    known = {value.get("uuid") for value in lines}
+    known = {as_str(value.get("uuid")) for value in lines}
     for kind, field in _TITLES:
         for value in reversed(lines):
             # old files begin with the summaries of other sessions
-            is_own = kind != "summary" or value.get("leafUuid") in known
+            is_own = kind != "summary" or as_str(value.get("leafUuid")) in known
             found = as_str(value.get(field))
             if value.get("type") == kind and is_own and found and found.strip():
                 return found
@@ -383,7 +390,7 @@ def _title(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _is_own(value: dict[str, Any]) -> bool:
-    """Whether nobody but Claude Code writes such a record."""
+    """Whether only Claude Code writes such a record."""
     kind = value.get("type")
     if type(kind) is not str:
         return False
@@ -399,14 +406,14 @@ def _is_own(value: dict[str, Any]) -> bool:
 
 
 def _asides(state: ClaudeState) -> Iterator[Aside]:
-    """Iterate over the branches off the chain, and what stands before the compaction in force."""
+    """Yield the branches off the chain, and what comes before the compaction in force."""
     chain = state.chain
     sent = {*chain.order, *(number for branch in state.branches for number in branch.members)}
     numbers = [node.number for node in chain.graph.nodes if not node.aside]
     earlier = [n for n in numbers if n < chain.boundary and n not in sent]
     if earlier:
         history = _history(chain, earlier)
-        yield Aside(COMPACTED, earlier[0], -1, history, "summed up by a compaction")
+        yield Aside(COMPACTED, earlier[0], -1, history, "summarized by a compaction")
     for branch in state.branches:
         kind = AGAINST_WILL if branch.kind in LOST else ON_PURPOSE
         history = _history(chain, branch.members)
@@ -417,8 +424,8 @@ def _asides(state: ClaudeState) -> Iterator[Aside]:
 def _history(chain: ClaudeChain, numbers: Sequence[int]) -> History:
     """Build what is sent of some lines.
 
-    Lines of one message of the model are one message, and so are lines of results in a row. What
-    was typed while tools ran waits until all their results are there.
+    Lines of one message of the model form one message, and so do neighbouring lines of results.
+    Words that were typed while tools ran wait until all their results are there.
     """
     history = History(ANTHROPIC)
     group = ""
@@ -468,15 +475,15 @@ def _left_on_purpose(chain: ClaudeChain, branch: OffBranch) -> str:
     turns = several(branch.turns, "turn")
     deed = "when the context was cleared" if branch.kind == CLEARED else "by a rewind"
     return (
-        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; "
-        f"--branch {line} -o FILE writes them as a session of their own"
+        f"{turns} ({branch.size} bytes) from line {line} on were left behind {deed}; --branch "
+        f"{line} -o FILE writes them as a new session"
     )
 
 
 def _evidence(
     chain: ClaudeChain, off_chain: Iterable[int], context: Context
 ) -> dict[str, dict[str, Any]]:
-    """Gather the results that survived off the chain, by call id; only of calls that are on it."""
+    """Gather the results that survived off the chain, by call id, for calls that are on it."""
     found: dict[str, dict[str, Any]] = {}
     called: set[str] = set()
     for number in chain.order:
@@ -510,7 +517,7 @@ def _evidence(
 
 
 def _last_words(path: str | None) -> str:
-    """Return the text of the last message of the model in a file; empty if it cannot be read."""
+    """Return the text of the model's last message in a file; empty if it cannot be read."""
     lines: list[bytes] = []
     with suppress(LockstitchError):
         lines = read.read_file(path).split(b"\n") if path else []
@@ -529,7 +536,7 @@ def _last_words(path: str | None) -> str:
 
 
 class _Spans:
-    """Where each id stands first and last among the messages, and how often the model speaks."""
+    """Where each id occurs first and last among the messages, and how often the model speaks."""
 
     def __init__(self, messages: list[dict[str, Any]]) -> None:
         self.messages = messages
@@ -555,10 +562,13 @@ def _ids(message: dict[str, Any], key: str) -> set[object]:
     return {p[key] for p in parts_of(message) if type(p) is dict and type(p.get(key)) is str}
 
 
-def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[SessionUser]:
-    """Return the process of a process file if it is alive, and still the one that wrote it."""
+def _users_of_process_file(
+    pid: int, own: ProcessFile, record: Path, file: Path
+) -> Iterator[SessionUser]:
+    """Yield the process of a process file if it is alive and still the one that wrote the file."""
     space = os_files.namespace()
-    # In another container its number means nothing here: then the times of its files decide.
+    # The number of a process in another container means nothing here, so the times of its files
+    # decide.
     is_here = not own.pid_domain or not space.startswith("pid:") or own.pid_domain.endswith(space)
     start = os_files.start_moment(pid) if is_here else None
     if start is None:
@@ -569,11 +579,11 @@ def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[Ses
         if time.time() - max(times) < _SILENCE:
             yield SessionUser(pid, record=str(record))
     elif start and sys.platform == "linux" and own.proc_start.isdecimal():
-        # it says when it started as the system here does: in ticks since the boot
+        # its file gives the start as this system does, in ticks since the boot
         if start == own.proc_start:
             yield SessionUser(pid)
     elif start:
-        # It was there when its file was written, so that its number is not reused.
+        # If the process existed when its file was written, its number is not reused.
         since = os_files.started_at(pid)
         is_own = since is None or since <= own.started_at / 1000 + SLACK
         with suppress(OSError):
@@ -583,7 +593,7 @@ def _alive(pid: int, own: ProcessFile, record: Path, file: Path) -> Iterator[Ses
 
 
 def _is_project(file: Path, folder: str) -> bool:
-    """Whether the sessions of a working directory are kept where a file is."""
+    """Whether a file is where the sessions of a working directory are kept."""
     name = re.sub(r"[^a-zA-Z0-9]", "-", folder)
     names = [one.name for one in file.parents]
     if len(name) <= _LONGEST:

@@ -1,11 +1,11 @@
 """The conversation in a Claude Code file: a tree of lines, read as the newest client reads it.
 
-One API message stands on several lines that share ``message.id``; the results of parallel calls
-hang on side branches; a compaction cuts the chain and may name lines before it that stay. So the
-chain is not a plain walk over ``parentUuid``: the leaf is chosen, the walk is made, and then the
-lines that belong to what was met are gathered.
+One API message stands on several lines that share ``message.id``. The results of parallel calls are
+on side branches. A compaction cuts the chain and may name earlier lines that stay. So the chain is
+more than a walk over ``parentUuid``: first the leaf is chosen, then the walk is made, and then the
+lines that belong to the messages on the walk are gathered.
 
-What the client does was measured with 2.1.325, and is said at the place that follows it.
+The behaviour of the client was measured with 2.1.325, and is described where the code follows it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ SYNTHETIC = "<synthetic>"
 # The shortest time that the program can write.
 TICK = timedelta(milliseconds=1)
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9})*(?=-|$)", re.ASCII)
-# Beyond this the client does not take the line before for a parent that is missing (bisected).
+# After a longer gap, the client does not use the line before in place of a missing parent (found by
+# bisection).
 _BRIDGED_SECONDS = 5.0
 
 
@@ -43,12 +44,12 @@ def time_of(value: dict[str, Any]) -> datetime | None:
     except ValueError:
         return None
     if found is None or not MINYEAR < found.year < MAXYEAR:
-        return None  # no time has a moment after it, or is one in every zone
+        return None  # such a time has no moment after it, or is none in some zones
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def stamp(time: datetime) -> str:
-    """Write a time as the program does."""
+    """Return a time as the program writes it."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -64,7 +65,7 @@ def seconds_between(first: dict[str, Any], second: dict[str, Any]) -> float | No
 
 
 def derived_uuid(*parts: str) -> str:
-    """Make an id that is the same in every run of the same repair."""
+    """Return an id that is the same in every run of one repair."""
     name = ":".join(("lockstitch", *parts))
     return str(uuid5(NAMESPACE_URL, name.encode("utf-8", "backslashreplace").decode()))
 
@@ -96,13 +97,13 @@ def calls_in(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def answered_in(value: dict[str, Any]) -> set[str]:
-    """Return the ids of the calls that a line answers; a value of another kind is none."""
+    """Return the ids of the calls that a line answers, without ids that are not strings."""
     names = (result.get("tool_use_id") for result in results_in(value))
     return {name for name in names if type(name) is str}
 
 
 def call_ids_in(value: dict[str, Any]) -> list[Any]:
-    """Return the ids of the tool calls on a line, but for what can be no id."""
+    """Return the ids of the tool calls on a line, without those that cannot be ids."""
     return [name for call in calls_in(value) if can_be_key(name := call.get("id"))]
 
 
@@ -126,7 +127,7 @@ def is_sent(value: dict[str, Any]) -> bool:
 
 
 def queued_words(value: dict[str, Any]) -> str | None:
-    """Return what a person typed while the model was busy, if a line holds that."""
+    """Return what a person typed while the model was busy, None if a line holds none of that."""
     attachment = value.get("attachment")
     if value.get("type") != ATTACHMENT or type(attachment) is not dict:
         return None
@@ -135,7 +136,7 @@ def queued_words(value: dict[str, Any]) -> str | None:
 
 
 def change_kept(metadata: dict[str, Any], change: Callable[[list[str]], list[str]]) -> Any:
-    """Return the metadata of a compaction that keeps other records."""
+    """Return the metadata of a compaction after a change of the records that it keeps."""
     messages = metadata["preservedMessages"]
     lists = {key: change(messages[key]) for key in ("uuids", "allUuids") if key in messages}
     metadata = {**metadata, "preservedMessages": {**messages, **lists}}
@@ -148,7 +149,7 @@ def change_kept(metadata: dict[str, Any], change: Callable[[list[str]], list[str
 
 
 class Group(Struct):
-    """The lines of one API message of the model, and of the results that are off the walk."""
+    """The lines of one API message of the model, and its results that are off the walk."""
 
     members: list[int]
     results: list[int]
@@ -157,19 +158,20 @@ class Group(Struct):
 class ClaudeChain:
     """What a resume of these records would read, in order.
 
-    ``order`` numbers the records from the start of what is sent to the leaf, control records
-    included; ``walk`` is the plain path behind it, and ``cut`` the place on it from which on it is
-    sent. ``end`` is the line that a resume goes on behind, ``leaf`` the last line of a speaker up
-    to it, and ``overruled`` the line that it would go on behind if no ``last-prompt`` record named
-    another. ``whole_file`` says that a file of a sub-agent is read, in which every line is a side
-    line. ``boundary`` is the compaction in force and ``last_boundary`` the last one in the file, -1
-    if there is none. ``off`` are the records of the conversation that no resume reaches.
+    ``order`` has the numbers of the records from the start of what is sent to the leaf, including
+    control records. ``walk`` is the plain path that leads there, and ``cut`` is the place on it
+    from which it is sent. ``end`` is the line after which a resume continues, and ``leaf`` is the
+    last line of a speaker up to there. ``overruled`` is the line after which it would continue if
+    no ``last-prompt`` record named another. ``whole_file`` says that this is a sub-agent's file, in
+    which every line is a side line. ``boundary`` is the compaction in force and ``last_boundary``
+    the last one in the file, -1 if there is none. ``off`` has the records of the conversation that
+    no resume reaches.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.values: list[Any] = [record.value for record in records]
-        # The lines of speakers, and the model's message that a line belongs to.
+        # The lines of speakers, and the id of the model's message that a line belongs to.
         self.spoken: set[int] = set()
         self.message_ids: dict[int, str] = {}
         nodes: list[TreeNode] = []
@@ -186,7 +188,7 @@ class ClaudeChain:
                 continue
             name, parent = value.get("uuid"), value["parentUuid"]
             if type(name) is not str or not name:
-                continue  # nothing can hang on an empty one
+                continue  # an empty id has no children
             nodes.append(TreeNode(number, name, parent if type(parent) is str else None, aside))
             message = value.get("message") if kind == ASSISTANT else None
             message_id = message.get("id") if type(message) is dict else None
@@ -199,17 +201,18 @@ class ClaudeChain:
         values = self.values
 
         def bridges(node: TreeNode, before: TreeNode) -> bool:
-            """Whether the client takes the line before for a parent that it cannot reach."""
+            """Whether the client uses the line before in place of a parent that it cannot reach."""
             gap = seconds_between(values[before.number], values[node.number])
             return gap is not None and gap <= _BRIDGED_SECONDS
 
-        # The tree must not hold the chain that holds it: a circle keeps all of a large file alive.
+        # The tree must not refer back to the chain: such a circle would keep all of a large file in
+        # memory.
         self.graph = RecordTree(nodes, bridges)
-        # What hangs on the records that the last compaction kept is led through its summary.
+        # Descendants of the records that the last compaction kept lead through its summary.
         main = (node.number for node in reversed(nodes) if not node.aside)
         self.last_boundary = next((n for n in main if is_boundary(self.values[n])), -1)
         if self.last_boundary >= 0:
-            anchor, kept = self._preserved(self.values[self.last_boundary])
+            anchor, kept = self._kept_by(self.values[self.last_boundary])
             if kept and kept[0] < self.last_boundary and anchor in self.graph.by_id:
                 self.graph.detours[kept[0]] = anchor
         self.overruled: TreeNode | None = None
@@ -217,7 +220,7 @@ class ClaudeChain:
         self.end, self.leaf = self._choose_end()
         self.walk = self.graph.walk(self.leaf) if self.leaf else TreeWalk([], [])
         path = self.walk.path
-        # Where each record of the walk stands on it.
+        # The position of each record on the walk.
         self.places = {number: place for place, number in enumerate(path)}
         places = (at for at in range(len(path) - 1, -1, -1) if is_boundary(self.values[path[at]]))
         cut = next(places, -1)
@@ -234,12 +237,13 @@ class ClaudeChain:
         ]
 
     def _choose_end(self) -> tuple[TreeNode | None, TreeNode | None]:
-        """Choose the line that a resume goes on behind, and the last line of a speaker up to it.
+        """Return the line after which a resume continues, and the last line of a speaker up to it.
 
-        That is the line that nobody hangs on and that is the latest in the file; the client reads
-        past its own notes of progress. The last ``last-prompt`` record overrules it, unless the
-        file ends below what that record names: then the client died before it could write another.
-        A compaction makes the client forget it. After a rewind it names what cannot be there.
+        That line has no children and is the latest such line in the file; the client skips its own
+        notes of progress. The last ``last-prompt`` record overrules this choice, unless the file
+        ends below the line that it names: then the client died before it could write another one. A
+        compaction makes the client forget that record. After a rewind it names a line that cannot
+        be there.
         """
         for number in range(len(self.records) - 1, -1, -1):
             value = self.values[number]
@@ -262,19 +266,19 @@ class ClaudeChain:
                 overruled = None
         parents = {node.parent for node in nodes}
         firsts = [node for node in nodes if self.graph.by_id[node.id] is node]
-        # In a file whose parents form a circle somebody hangs on every line: any may be the end.
+        # If the parents form a circle, every line has children, so any line may be the end.
         ends = [node for node in firsts if node.id not in parents] or firsts
         ends = [node for node in reversed(ends) if not node.aside]
         if named is not None and overruled is not None:
             ends.insert(0, named)
-        # What leads to no speaker of the conversation need not be climbed again.
-        barren: set[int] = set()
+        # Lines that lead to no speaker of the conversation need not be climbed again.
+        without_speaker: set[int] = set()
         for place, end in enumerate(ends):
             speaker: TreeNode | None = end
             while speaker is not None and speaker.number not in self.spoken:
-                is_barren = speaker.number in barren
-                barren.add(speaker.number)
-                speaker = None if is_barren else self.graph.parent_of(speaker)
+                is_climbed = speaker.number in without_speaker
+                without_speaker.add(speaker.number)
+                speaker = None if is_climbed else self.graph.parent_of(speaker)
             is_named = overruled is not None and place == 0
             if speaker is not None and (is_named or not speaker.aside):
                 self.overruled = overruled if is_named else None
@@ -284,8 +288,8 @@ class ClaudeChain:
     def _gather(self) -> None:
         """Gather the lines of the conversation as it is sent, by message and in order.
 
-        Lines of one message of the model follow each other, with nothing but results and notes in
-        between; a client that copies a conversation within its file uses the same ids once more.
+        Lines of one message of the model follow each other, with only results and notes in between.
+        A client that copies a conversation within its file uses the same ids again.
         """
         groups = self.groups
         owners: dict[str, int] = {}
@@ -309,7 +313,7 @@ class ClaudeChain:
         ]
         if off_walk and groups:
             self._add_lines(off_walk, owners)
-            # Results that hang on a side branch belong to it, unless the walk has an answer.
+            # Results on a side branch belong to the message, unless the walk has an answer.
             answered = {name for n in on_walk for name in answered_in(self.values[n])}
             for node in off_walk:
                 owner = owners.get(node.parent or "")
@@ -326,8 +330,8 @@ class ClaudeChain:
             done.update(wanted)
         self.order = order
         if self.boundary >= 0:
-            # What a compaction kept goes in behind the line that it names.
-            anchor, kept = self._preserved(self.values[self.boundary])
+            # Records that a compaction kept come after the line that it names.
+            anchor, kept = self._kept_by(self.values[self.boundary])
             kept = [number for number in kept if number not in done]
             anchored = self.graph.by_id.get(anchor)
             is_known = anchored is not None and anchored.number in done
@@ -335,7 +339,7 @@ class ClaudeChain:
             self.order = [*order[:at], *kept, *order[at:]]
 
     def _add_lines(self, off_walk: Sequence[TreeNode], owners: dict[str, int]) -> None:
-        """Add the lines of a message that hang beside the walk: on it, or on what it hangs on."""
+        """Add lines of a message that are beside the walk: below it, or below its parent."""
         groups = self.groups
         beside = {self.graph.by_number[first].parent: first for first in groups}
         names = {self.message_ids[first] for first in groups}
@@ -343,7 +347,7 @@ class ClaudeChain:
             name = self.message_ids.get(node.number)
             if name not in names or node.number in self.places or node.aside:
                 continue
-            # Climb to the message that it hangs on, past results and notes of the client.
+            # Climb to the message above, past results and notes of the client.
             at: TreeNode | None = node
             seen: set[int] = set()
             while at is not None and at.number not in seen:
@@ -361,8 +365,8 @@ class ClaudeChain:
             if any(number not in self.places for number in group.members):
                 group.members.sort()
 
-    def _preserved(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
-        """Return the anchor of what a compaction kept, and its records."""
+    def _kept_by(self, boundary: dict[str, Any]) -> tuple[str, list[int]]:
+        """Return the anchor of a compaction, and the records that it kept."""
         metadata, by_id = boundary.get("compactMetadata"), self.graph.by_id
         if type(metadata) is not dict:
             return "", []
@@ -388,11 +392,11 @@ class ClaudeChain:
 
     @cached_property
     def calls_cut_off(self) -> set[Any]:
-        """The ids of the calls that stand before the compaction in force."""
+        """The ids of the calls that come before the compaction in force."""
         before = self.records[: max(self.boundary, 0)]
         return {name for record in before if record.is_record for name in call_ids_in(record.value)}
 
     def results_on(self, numbers: Iterable[int]) -> set[str]:
-        """Return the ids of the calls that some records hold results of."""
+        """Return the ids of the calls that are answered on some records."""
         found = (result for number in numbers for result in results_in(self.values[number]))
         return {str(result.get("tool_use_id")) for result in found}

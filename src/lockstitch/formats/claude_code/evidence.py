@@ -1,7 +1,7 @@
-"""Who wrote a line of a Claude Code file, and whether a conversation was begun anew on purpose.
+"""Who wrote a line of a Claude Code file, and whether a conversation was restarted on purpose.
 
-Evidence decides: what a person typed, what the client wrote for itself, and what it writes only
-when a context is empty. Words are looked at last, since any of them can be said by a person, too.
+Evidence decides: what a person typed, what the client wrote for itself, and what it writes only if
+a context is empty. Words are looked at last, since a person can say any of them, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockstitch.formats.claude_code.chain import (
 from lockstitch.formats.records import can_be_key
 
 INTERRUPTED = "[Request interrupted by user"
-# The beginnings of what the client writes in a person's role.
+# How texts begin that the client writes in a person's role.
 CLIENT_WORDS = (
     "<bash-stderr>",
     "<bash-stdout>",
@@ -51,9 +51,9 @@ _PLAN = "Implement the following plan:"
 _CONTINUED = "This session is being continued from a previous conversation"
 _CLEAR = "<command-name>/clear</command-name>"
 _FAREWELLS = ("<command-name>/exit</command-name>", "<command-name>/quit</command-name>")
-# A client writes what belongs together at once; no person types that fast.
+# A client writes lines that belong together within this time; no person types that fast.
 _AT_ONCE = 1.5
-# A shorter prompt, such as "go on", is said more than once without any rewind.
+# A shorter prompt, such as "go on", is often repeated without any rewind.
 _TELLING_WORDS = 8
 
 
@@ -63,14 +63,14 @@ def words_of(value: dict[str, Any]) -> str:
 
 
 def is_interruption(value: dict[str, Any]) -> bool:
-    """Whether the client notes here that a person broke off."""
+    """Whether the client notes here that a person interrupted it."""
     return value.get("type") == USER and words_of(value).startswith(INTERRUPTED)
 
 
 def is_own_words(chain: ClaudeChain, number: int) -> bool:
-    """Whether a person said this: not the client in their role, not the echo of a command.
+    """Whether a person said this: neither the client in their role nor the echo of a command.
 
-    The echo of a command is written at once with a caveat that it hangs on.
+    The client writes the echo of a command right after its parent, a caveat.
     """
     value = chain.values[number]
     if queued_words(value):
@@ -101,13 +101,13 @@ def is_model(value: dict[str, Any]) -> bool:
 
 
 def has_substance(chain: ClaudeChain, number: int) -> bool:
-    """Whether a line holds what a person, the model or a tool gave to the conversation."""
+    """Whether a line holds something that a person, the model or a tool contributed."""
     value = chain.values[number]
     return is_model(value) or bool(results_in(value)) or is_own_words(chain, number)
 
 
 class EarlierLines:
-    """The conversation up to any of its records: what stands before a new root, and where.
+    """The conversation up to any of its records: what comes before a new root, and where.
 
     It is read once, however many roots a file has.
     """
@@ -139,7 +139,7 @@ class EarlierLines:
         return next((n for n in self.numbers if is_own_words(self.chain, n)), None)
 
     def last(self, number: int, count: int) -> list[int]:
-        """Return so many records before one, or all that there are."""
+        """Return the last ``count`` records before one, or all if there are fewer."""
         at = bisect_left(self.numbers, number)
         return self.numbers[max(at - count, 0) : at]
 
@@ -147,9 +147,9 @@ class EarlierLines:
 def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Sequence[int]) -> bool:
     """Whether the records *after* begin a context that was emptied on purpose.
 
-    ``past`` are the records that are left behind, those before *root*; ``after`` are those
-    from there on, in file order. Without evidence for it a root in mid-file is a link that was
-    lost.
+    ``past`` are the records before *root*, which are left behind; ``after`` are those from there
+    on, in file order. Without evidence of a fresh start, a root in the middle of a file is a lost
+    link.
     """
     opening = opening_of(chain, after)
     if opening is None:
@@ -169,14 +169,14 @@ def is_fresh_start(chain: ClaudeChain, past: EarlierLines, root: int, after: Seq
         or _has_shrunk(chain, past, root, after)
         or _is_copied(chain, past, root, after, opening)
         or _is_introduced_again(chain, past, root, after, opening)
-        or _follows_at_once(chain, past, root, opening)
+        or _is_made_by_client(chain, past, root, opening)
         or _is_edited(chain, past, root, opening)
         or notes_rewind(chain, opening)
     )
 
 
 def opening_of(chain: ClaudeChain, after: Iterable[int]) -> int | None:
-    """Return the first thing that is said, if it is a prompt."""
+    """Return the first thing that is said, if it is a prompt, else None."""
     for number in after:
         value = chain.values[number]
         if value.get("type") == USER and not results_in(value):
@@ -189,7 +189,7 @@ def opening_of(chain: ClaudeChain, after: Iterable[int]) -> int | None:
 
 
 def _begins_session(chain: ClaudeChain, number: int, past: EarlierLines, root: int) -> bool:
-    """Whether a hook ran here because a session began: it belongs to no call of a tool."""
+    """Whether a hook ran here because a session began, since it belongs to no tool call."""
     value = chain.values[number]
     note = value.get("data") if value.get("type") == "progress" else value.get("attachment")
     if type(note) is not dict or "hookName" not in note:
@@ -213,7 +213,7 @@ def _has_shrunk(chain: ClaudeChain, past: EarlierLines, root: int, after: Sequen
 
 
 def _tokens_sent(value: dict[str, Any]) -> int:
-    """Return how many tokens the provider counted in the request for this reply; 0 if unknown."""
+    """Return how many tokens the provider counted for this reply's request; 0 if unknown."""
     usage = message_of(value).get("usage")
     if value.get("type") != ASSISTANT or type(usage) is not dict:
         return 0
@@ -222,7 +222,7 @@ def _tokens_sent(value: dict[str, Any]) -> int:
 
 
 def _messages_held(value: dict[str, Any]) -> int:
-    """Return how many messages the client had in hand when a turn ended; 0 if unknown."""
+    """Return the number of messages the client had when a turn ended; 0 if unknown."""
     count = value.get("messageCount") if value.get("subtype") == "turn_duration" else 0
     return count if type(count) is int else 0
 
@@ -230,10 +230,10 @@ def _messages_held(value: dict[str, Any]) -> int:
 def _is_copied(
     chain: ClaudeChain, past: EarlierLines, root: int, after: Sequence[int], opening: int
 ) -> bool:
-    """Whether the client copied a conversation to this place: the same one, or another session.
+    """Whether the client copied a conversation here, the same one or that of another session.
 
-    A copy keeps the ids of the model's messages and their times, so it is older than what stands
-    before it, or all of it is of one moment.
+    A copy keeps the ids of the model's messages and their times, so it is older than what comes
+    before it, or all of it has the same time.
     """
     replies = [chain.values[n] for n in after if chain.values[n].get("type") == ASSISTANT]
     names = {_message_name(value) for value in replies} - {""}
@@ -253,14 +253,14 @@ def _message_name(value: dict[str, Any]) -> str:
 def _is_introduced_again(
     chain: ClaudeChain, past: EarlierLines, root: int, after: Sequence[int], opening: int
 ) -> bool:
-    """Whether the model gets again what it gets once a context."""
+    """Whether the model gets something again that it gets once per context."""
     near = [n for n in after if n > opening][:12]
     names = {_introduction(chain.values[number]) for number in near} - {""}
     return any(past.introduced.get(name, root) < root for name in names)
 
 
 def _introduction(value: dict[str, Any]) -> str:
-    """Return what an attachment says only at the start of a context; "" for none."""
+    """Return what an attachment says only at the start of a context; "" for any other."""
     note = value.get("attachment")
     if value.get("type") != ATTACHMENT or type(note) is not dict:
         return ""
@@ -268,8 +268,8 @@ def _introduction(value: dict[str, Any]) -> str:
     return str(note.get("type")) if once else ""
 
 
-def _follows_at_once(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) -> bool:
-    """Whether the prompt came at once behind an interruption: the client made it itself."""
+def _is_made_by_client(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) -> bool:
+    """Whether the prompt came right after an interruption, so that the client made it itself."""
     at = bisect_left(past.spoken, root)
     if not at or not is_interruption(chain.values[past.spoken[at - 1]]):
         return False
@@ -278,7 +278,7 @@ def _follows_at_once(chain: ClaudeChain, past: EarlierLines, root: int, opening:
 
 
 def _is_edited(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) -> bool:
-    """Whether the prompt that began what is left behind was sent again, or with more words."""
+    """Whether the first prompt of what is left behind was sent again, or with more words."""
     first = past.first_words
     if first is None or first >= root:
         return False
@@ -287,7 +287,7 @@ def _is_edited(chain: ClaudeChain, past: EarlierLines, root: int, opening: int) 
 
 
 def notes_rewind(chain: ClaudeChain, prompt: int) -> bool:
-    """Whether the client noted behind a prompt that a person had gone back before it."""
+    """Whether the client noted after a prompt that a person had gone back before it."""
     for record in chain.records[prompt : prompt + 40]:
         if record.is_record and record.value.get("type") == LAST_PROMPT:
             name = str(record.value.get("leafUuid"))
@@ -296,7 +296,7 @@ def notes_rewind(chain: ClaudeChain, prompt: int) -> bool:
 
 
 def is_farewell(chain: ClaudeChain, members: Sequence[int]) -> bool:
-    """Whether turns end with the command that closes their window, and nothing behind it."""
+    """Whether turns end with the command that closes their window, with nothing after it."""
     for number in reversed(members):
         value = chain.values[number]
         if value.get("type") in SPEAKERS and words_of(value).startswith(_FAREWELLS):

@@ -1,8 +1,8 @@
 """A quick proof that a Claude Code file is healthy: one streaming pass, a few fields of each line.
 
-It knows the everyday shapes only. Whatever it has not seen a thousand times makes it give up, and
-then the whole file is read with care: giving up costs time, never a finding. Memory is bounded by
-the ids of the lines, not by what was said.
+It knows only everyday shapes. Anything else makes it give up, and then the whole file is read with
+care: giving up costs time, but never a finding. Memory is bounded by the ids of the lines, not by
+the content.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from lockstitch.formats.interface import Quick
 from lockstitch.formats.records import SLIM, DecodeLine, JsonReading, read_json
 
 _CHUNK = 1 << 20
-# So many bytes of a mapped file are given back at once.
+# This many bytes of a mapped file are released at once.
 _RELEASED = 8 << 20
-# Requests near a provider's limit, and results that are giants, need a look.
+# Requests near a provider's limit, and giant results, need a look.
 _MOST_SENT = 24 << 20
 _LARGEST_RESULT = 200_000
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -83,20 +83,20 @@ class _FastLine(Struct, gc=False):
     attachment: _FastAttachment | None = None
 
 
-# The only way in which one record ends and the next begins: within one there is no such thing.
+# The only way in which one record ends and the next begins; it cannot occur within a record.
 _BREAK = b"}\n{"
 _FAST_DECODER = msgspec.json.Decoder(_FastLine)
 
 
 class Odd(Exception):
-    """Something that this pass does not know."""
+    """Raised for anything that this pass does not know."""
 
 
 _UNKNOWN = (Odd, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def quick(path: str) -> Quick | None:
-    """Prove that a file is healthy, or give up; it must end in a whole line."""
+    """Prove that a file is healthy, or return None; the file must end in a whole line."""
     proof = ClaudeProof()
     try:
         with read.open_regular(path) as handle:
@@ -116,7 +116,7 @@ class ClaudeProof:
     """What is known after the lines so far.
 
     A *batch* is a message of the model with its results and the control lines around it, or a
-    single prompt: the next speaker must hang on a line of the batch before it.
+    single prompt. The parent of the next speaker must be a line of the batch before it.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class ClaudeProof:
         self.messages = 0
 
     def advance(self, lines: bytes) -> bool:
-        """Look at more whole lines; false if anything in them is not known here."""
+        """Look at more whole lines; return False if they hold anything unknown."""
         try:
             self.feed(lines, len(lines))
         except _UNKNOWN:
@@ -146,19 +146,19 @@ class ClaudeProof:
 
     @property
     def is_open(self) -> bool:
-        """Whether something is under way at the end, such as a call that has no result yet."""
+        """Whether something is in progress at the end, such as a call without a result."""
         is_thinking = self.role == "assistant" and self.last_kind == "thinking"
         return bool(self.open) or self.summary_due or is_thinking
 
     def feed(self, chunk: bytes, end: int) -> None:
-        """Look at the lines up to an end; the rest comes again with the next chunk."""
+        """Look at the lines up to ``end``; the rest comes again with the next chunk."""
         if b"\0" in chunk or has_long_number(chunk):
             raise Odd
         if not chunk.isascii():
             chunk[:end].decode("utf-8")
         lines = _FAST_DECODER.decode_lines(memoryview(chunk)[:end])
-        # Two records on one line would pass unseen otherwise, and so would a line break inside of
-        # a record that makes up for them. With long lines find is several times as fast as count.
+        # Otherwise two records on one line would pass unseen, and so would a line break inside a
+        # record that makes up for them. With long lines, find is several times as fast as count.
         breaks, at = 0, chunk.find(b"\n", 0, end)
         while at >= 0:
             breaks += 1
@@ -197,7 +197,7 @@ class ClaudeProof:
                 raise Odd
             if line.logicalParentUuid and line.logicalParentUuid not in self.batch:
                 raise Odd
-            # everything begins anew behind a compaction
+            # everything starts again after a compaction
             self.batch = {line.uuid}
             self.role = self.message = ""
             self.open, self.calls = set(), set()
@@ -206,22 +206,22 @@ class ClaudeProof:
         elif line.attachment is not None and line.attachment.type == "queued_command":
             raise Odd
         else:
-            self._hang(line)
+            self._join_batch(line)
 
-    def _hang(self, line: _FastLine) -> None:
-        """Let a line hang on the batch, or start the file."""
+    def _join_batch(self, line: _FastLine) -> None:
+        """Require that the parent of a line is in the batch, unless the line starts the file."""
         batch = self.batch
         if line.parentUuid not in batch and (line.parentUuid is not None or batch):
             raise Odd
         batch.add(line.uuid)
 
     def _begin(self, line: _FastLine, role: str, message: str) -> None:
-        """Start the next batch behind the one before."""
+        """Start the next batch, whose parent is in the one before."""
         if self.open or (self.summary_due and not line.isCompactSummary):
             raise Odd
         if self.role == "assistant" and self.last_kind not in ("text", "tool_use"):
             raise Odd
-        self._hang(line)
+        self._join_batch(line)
         self.batch = {line.uuid}
         self.role, self.message = role, message
         self.results_end = False
@@ -237,7 +237,7 @@ class ClaudeProof:
         if type(content) is str or not content:
             raise Odd
         if self.role == "assistant" and self.message == message.id:
-            self._hang(line)
+            self._join_batch(line)
         elif self.role == "assistant" and not self.results_end:
             raise Odd
         else:
@@ -248,6 +248,7 @@ class ClaudeProof:
             if block.cache_control:
                 raise Odd
             if kind == "text":
+                # the usual order is thinking, then texts, then calls
                 if self.last_kind == "tool_use" or not _is_text(block.text):
                     raise Odd
                 self.sent += len(block.text)
@@ -302,7 +303,7 @@ class ClaudeProof:
         """Look at the results of the batch."""
         if self.role != "assistant":
             raise Odd
-        self._hang(line)
+        self._join_batch(line)
         self.messages += not self.results_end
         self.results_end = True
         for block in content:
@@ -327,12 +328,12 @@ class ClaudeProof:
             self.sent += size
 
     def verdict(self) -> Quick | None:
-        """Return what the file is, now that all of it was seen."""
+        """Return what the file holds, once all of it was seen; None if that is no proof."""
         last = self.last
         if last is None or self.is_open or not last.timestamp or self.sent > _MOST_SENT:
             return None
         if self.newest is not last:
-            # a client before 2.1.112 may go on at the newest line and not at the last
+            # a client before 2.1.112 may continue at the newest line instead of the last
             steps = last.version.split(".")
             if not all(map(is_index, steps)) or [int(step) for step in steps] < [2, 1, 112]:
                 return None
@@ -340,14 +341,14 @@ class ClaudeProof:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text is one that may be sent: not blank, without NUL characters."""
+    """Whether a text may be sent: it is not blank and has no NUL characters."""
     return not text[:8].isspace() and bool(text) and "\0" not in text
 
 
-# Reading a large file without what no resume reads: of lines before the compaction in force, and of
-# progress lines, only what links them is decoded, which is most of a large file. Equal lines stay
-# equal, different ones different, by their hash. For a look only: a repair may bring such lines
-# back, and reads all of them.
+# Reading a large file without what no resume reads. Of lines before the compaction in force, and of
+# progress lines, only the fields that link them are decoded; these are most of a large file. Their
+# hash keeps equal lines equal and different ones different. This is only for a check: a repair may
+# bring such lines back, and reads all of them.
 _BOUNDARY = b'"compact_boundary"'
 _PROGRESS = b'"type":"progress"'
 
@@ -412,16 +413,16 @@ _LINK_DECODER = msgspec.json.Decoder(_LinkLine)
 
 
 def make_link_decoder(data: bytes) -> DecodeLine:
-    """Return a decoder for the lines of this file: whole lines where a resume reads them."""
+    """Return a decoder for this file's lines that decodes in full only what a resume reads."""
     start = 0
     at = data.rfind(_BOUNDARY)
     if at >= 0:
         line = data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at)]
         if b"preserved" in line:
-            # what it keeps stands behind the compaction before it
+            # the records that it keeps come after the compaction before it
             at = data.rfind(_BOUNDARY, 0, data.rfind(b"\n", 0, at) + 1)
         start = data.rfind(b"\n", 0, at) + 1 if at >= 0 else 0
-    # The mapped pages of lines that were read are given back: nobody looks at most of them again.
+    # Release the mapped pages of lines that were read, since most of them are not looked at again.
     held: Any = data
     mapped = held if isinstance(held, mmap.mmap) else None
     released = 0

@@ -1,7 +1,7 @@
 """What is wrong with the tree of a Claude Code file, and one round of its repair.
 
-Every version of the program reads a file whose chain stands in file order and whose leaf is the
-last and newest line, so records that change their place in the chain change it in the file, too.
+Every version of the program can read a file whose chain is in file order and whose leaf is the last
+and newest line. So records that change their place in the chain change it in the file, too.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ _SAID = {
     CUT: "the conversation before this record is cut off",
     LATE: "the summary of the compaction does not cover this",
 }
-# From this version on the client goes on at the last line, not at the newest.
+# From this version on, the client continues at the last line, not at the newest.
 _BY_LINE = (2, 1, 112)
-# So many lost branches are put back in rounds of their own, each judged anew.
+# Up to this many lost branches are put back in rounds of their own, each judged anew.
 _ONE_BY_ONE = 16
 
 
 class Fault(Struct, eq=False):
-    """One thing that is wrong with the tree: the record, the finding, and what repairs it.
+    """One thing that is wrong with the tree: the record, the finding, and its repair.
 
-    ``about`` is what else the repair of its kind has to know.
+    ``about`` holds what else the repair of its kind needs to know.
     """
 
     kind: str
@@ -97,7 +97,7 @@ class Fault(Struct, eq=False):
 def find_faults(
     chain: ClaudeChain, lost: Sequence[OffBranch], evidence: dict[str, dict[str, Any]]
 ) -> list[Fault]:
-    """Find everything that is wrong with the tree."""
+    """Return everything that is wrong with the tree."""
     faults: list[Fault] = []
     graph = chain.graph
     for node in graph.nodes:
@@ -109,7 +109,7 @@ def find_faults(
             text = "this message has no content"
             faults.append(_fault(chain, NO_CONTENT, "LS610", number, text))
         elif chain.values[number]["type"] == ASSISTANT:
-            text = "the content of this reply is a text, on which clients up to 2.1.197 crash"
+            text = "the content of this reply is a string, on which clients up to 2.1.197 crash"
             faults.append(_fault(chain, BARE_REPLY, "LS610", number, text))
     if graph.repeats:
         faults += _repeat_faults(chain)
@@ -157,12 +157,12 @@ def _fault(  # noqa: PLR0913, PLR0917 - a finding and what its repair has to kno
 
 
 def _repeat_faults(chain: ClaudeChain) -> Iterator[Fault]:
-    """Find records that stand in the file twice."""
+    """Yield records that are in the file twice."""
     for node in chain.graph.repeats:
         first = chain.graph.by_id[node.id]
         where = chain.records[first.number].place
         if _is_copy(chain.values[first.number], chain.values[node.number]):
-            # The client takes the last copy, and with it the place where that one hangs.
+            # The client uses the last copy, and with it that copy's parent.
             severity = WARNING if node.parent == first.parent else ERROR
             text = f"repeats the record of line {where}"
             yield _fault(chain, COPY, "LS607", node.number, text, severity, first)
@@ -174,10 +174,10 @@ def _repeat_faults(chain: ClaudeChain) -> Iterator[Fault]:
 
 
 def _is_copy(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Whether a record says the same as the first one with its id, wherever and whenever it stands.
+    """Whether a record says the same as the first one with its id, at any place and time.
 
-    The client writes a message again behind a line that it could not finish, with what has become
-    of version and folder meanwhile. A copy may be damaged, if it is of the same moment otherwise.
+    The client writes a message again after a line that it could not finish, with the version and
+    the folder of that moment. A copy may be damaged if its time and ids are the same.
     """
     if _said_in(first) == _said_in(second):
         return True
@@ -186,7 +186,7 @@ def _is_copy(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def _said_in(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what a record says: its message where it has one, else all but its time."""
+    """Return what a record says: its message if it has one, else everything but its time."""
     message = message_of(value)
     if message:
         said = {key: message.get(key) for key in ("id", "role", "content")}
@@ -195,15 +195,16 @@ def _said_in(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_damaged(value: dict[str, Any]) -> bool:
-    """Whether characters of a record could not be read."""
+    """Whether some characters of a record could not be read."""
     return "\ufffd".encode() in encode_record(value)
 
 
 def _link_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Fault]:
-    """Find the links that lead nowhere.
+    """Yield links that lead nowhere.
 
-    The newest client goes on at the line before, if that was written at most seconds earlier;
-    every other one, and older clients in any case, leave behind what the link should have led to.
+    The newest client continues at the line before if that was written at most a few seconds
+    earlier. For every other such link, and always in older clients, whatever the link should have
+    led to is left behind.
     """
     graph, breaks = chain.graph, chain.walk.breaks
     first = next((node.number for node in graph.nodes if not node.aside), -1)
@@ -225,16 +226,16 @@ def _link_faults(chain: ClaudeChain, lost: Sequence[OffBranch]) -> Iterator[Faul
             said = f"{text}: resuming will not connect it to what came before"
             severity = ERROR
         elif min(around) == first and not around & bridged:
-            # Nothing stands before the first record: it is the file that begins there.
+            # Nothing comes before the first record: the file begins there.
             severity = NOTE
         yield _fault(chain, kind, code, min(around), said, severity, frozenset(around))
 
 
 def _side_chain_faults(chain: ClaudeChain, path: Sequence[int]) -> Iterator[Fault]:
-    """Find a conversation that continues from a side chain, by its records.
+    """Yield the record at which a conversation, given by its records, leaves a side chain.
 
-    Side lines within a conversation are sent like all others. Only one that begins with them,
-    although somebody spoke before, hangs on the wrong record.
+    Side lines within a conversation are sent like all others. Only if it begins with them, although
+    someone spoke before, does it have the wrong parent.
     """
     graph = chain.graph
     asides = [graph.by_number[number].aside for number in path]
@@ -247,7 +248,7 @@ def _side_chain_faults(chain: ClaudeChain, path: Sequence[int]) -> Iterator[Faul
 
 
 def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
-    """Find compactions that are not whole, or that the conversation goes round."""
+    """Yield compactions that are not whole, or that the conversation bypasses."""
     last = chain.last_boundary
     later = (node.number for node in chain.graph.nodes if node.number > last)
     is_torn = last >= 0 and not any(chain.values[n].get("isCompactSummary") for n in later)
@@ -271,14 +272,17 @@ def _compaction_faults(chain: ClaudeChain) -> Iterator[Fault]:
     names = named if type(named) is list else []
     missing = [str(name) for name in names if str(name) not in chain.graph.by_id]
     if missing:
-        # The client keeps all of them or none, so those that are there are lost with the others.
+        # The client keeps all of them or none, so existing ones are lost along with the missing.
         text = f"{len(missing)} of the records that this compaction keeps are missing"
         severity = NOTE if len(missing) == len(names) else ERROR
         yield _fault(chain, MISSING_KEPT, "LS804", chain.boundary, text, severity, missing)
 
 
 def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterator[Fault]:
-    """Find those of the records whose results fit no call that name the record of an open one."""
+    """Yield results that fit no call although their record names that of an open one.
+
+    Only the records in ``numbers`` are looked at.
+    """
     answered = chain.results_on(chain.order)
     for number in numbers:
         value = chain.values[number]
@@ -295,7 +299,7 @@ def _misaddressed_results(chain: ClaudeChain, numbers: Sequence[int]) -> Iterato
 
 
 def _displaced_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) -> Iterator[Fault]:
-    """Find calls whose results are stored outside the conversation."""
+    """Yield calls whose results are stored outside the conversation."""
     real = {
         name
         for number in chain.order
@@ -311,7 +315,7 @@ def _displaced_results(chain: ClaudeChain, evidence: dict[str, dict[str, Any]]) 
 
 
 def _leaf_faults(chain: ClaudeChain, leaf: TreeNode) -> Iterator[Fault]:
-    """Find a leaf at which older clients, which go by the time, would not go on."""
+    """Yield a leaf at which older clients, which go by time, would not continue."""
     graph = chain.graph
     if time_of(chain.values[leaf.number]) is None:
         dated = (time_of(chain.values[node.number]) for node in graph.nodes)
@@ -319,7 +323,8 @@ def _leaf_faults(chain: ClaudeChain, leaf: TreeNode) -> Iterator[Fault]:
             yield _fault(chain, UNDATED, "LS710", leaf.number, "the last message has no time")
     if not () < version_of(chain.values[leaf.number]) < _BY_LINE:
         return
-    # Those versions go on at the newest line that a speaker wrote, of several the first.
+    # Those versions continue at the newest line of a speaker, and at the first if there are
+    # several.
     latest: TreeNode | None = None
     limit = None
     for node in graph.nodes:
@@ -361,7 +366,7 @@ class ClaudeTreeRepair(TreeRepair):
         return [fault for fault in self.faults if fault.kind == kind]
 
     def take_out(self, code: str, number: int, text: str) -> None:
-        """Take a record out, and keep all that it held."""
+        """Remove a record, and keep everything that it held."""
         value, _ = read_json(record_bytes(self.data, self.records[number]))
         self.remove(code, number, text, value)
 
@@ -373,20 +378,20 @@ class ClaudeTreeRepair(TreeRepair):
             if first not in self.gone and _is_damaged(value) and not _is_damaged(other):
                 self.moves[first] = [copy]
                 self.set(copy, ("parentUuid",), value.get("parentUuid"))
-                self.take_out("LS607", first, "a whole copy of it took its place")
+                self.take_out("LS607", first, "a full copy of it took its place")
             else:
                 self.gone.add(copy)
                 self.note("LS607", "removed", copy, "an equal record comes before it")
 
     def drop_malformed(self) -> None:
-        """Take messages without content out of the file; what hung on one moves up."""
+        """Remove messages without content from the file; their children move up."""
         for fault in self.of(NO_CONTENT):
             node = self.graph.by_number[fault.number]
             self.take_out("LS610", fault.number, "a message without content was set aside")
-            self.hang_children(node.id, node.parent)
+            self.move_children(node.id, node.parent)
 
     def wrap_replies(self) -> None:
-        """Turn replies that are a text into the list of blocks that every client reads."""
+        """Turn replies that are a text into a list of blocks, which every client reads."""
         for fault in self.of(BARE_REPLY):
             text = self.chain.values[fault.number]["message"]["content"]
             blocks = [{"type": "text", "text": text}] if text else []
@@ -394,18 +399,18 @@ class ClaudeTreeRepair(TreeRepair):
             self.note("LS610", "rewritten", fault.number, "the text became a block")
 
     def rename_repeats(self) -> None:
-        """Give the second of two different records an id of its own, and its children with it."""
+        """Give one of two different records with one id a new id, and its children with it."""
         spoken = self.chain.spoken
-        # By id: the records that children follow, each up to the next one.
+        # By id: the records with the children after each, up to the next one.
         heads: dict[str, list[tuple[int, str]]] = {}
         for fault in self.of(SAME_ID):
             first, second = fault.about
             is_first, is_second = first.number in spoken, second.number in spoken
-            # What is no message changes its id rather than what is one.
+            # A record that is not a message gets the new id, rather than one that is.
             node = first if is_second > is_first else second
             name = derived_uuid(node.id, str(node.number))
             self.set(node.number, ("uuid",), name)
-            self.note("LS703", "renamed", node.number, "the record got a uuid of its own")
+            self.note("LS703", "renamed", node.number, "the record got a new uuid")
             if is_first == is_second or node.number in spoken:
                 known = heads.setdefault(node.id, [])
                 if node is first:
@@ -417,8 +422,8 @@ class ClaudeTreeRepair(TreeRepair):
                 if at:
                     self.set(child.number, ("parentUuid",), known[at - 1][1])
 
-    def link_danglers(self) -> None:
-        """Hang records whose parent is missing on their call, or on the record before them."""
+    def link_orphans(self) -> None:
+        """Link records whose parent is missing to their call, or to the record before them."""
         answers = {f.number: answered_in(self.chain.values[f.number]) for f in self.of(DANGLING)}
         # The last record that holds a call, by the id of the call.
         numbers = [node.number for node in self.graph.nodes] if any(answers.values()) else []
@@ -433,10 +438,11 @@ class ClaudeTreeRepair(TreeRepair):
             self.relink("LS702", fault.number, self._before(fault.number))
 
     def _before(self, number: int) -> int | None:
-        """Return the record before one in the file that it may hang on without a circle."""
+        """Return the nearest earlier record that a record may have as a parent without a circle."""
         top = self._tops[number]
-        # Below a record that hangs on nothing, or on itself, is all that climbs to the same top.
-        is_below = self._tops if top == number or top in self._circled.get(number, ()) else None
+        # If a record has no parent, or is its own ancestor, its descendants are all that lead to
+        # the same top.
+        is_below = self._tops if top == number or top in self._circle_of.get(number, ()) else None
         below = set() if is_below else set(self.graph.descendants(number))
         alike = self._alike[self.graph.by_number[number].aside]
         for at in range(bisect_left(alike, number) - 1, -1, -1):
@@ -448,14 +454,14 @@ class ClaudeTreeRepair(TreeRepair):
 
     @cached_property
     def _alike(self) -> tuple[list[int], list[int]]:
-        """The records of the conversation, and those beside it, in file order."""
+        """The records of the conversation, and those outside of it, in file order."""
         nodes = self.graph.nodes
         main = [node.number for node in nodes if not node.aside]
         return main, [node.number for node in nodes if node.aside]
 
     @cached_property
-    def _circled(self) -> dict[int, frozenset[int]]:
-        """The records of each circle that is all of the conversation, by each of them."""
+    def _circle_of(self) -> dict[int, frozenset[int]]:
+        """The records of each circle that lies wholly in the conversation, by each of them."""
         circles: list[frozenset[int]] = [fault.about for fault in self.of(CIRCLE)]
         nodes = self.graph.by_number
         whole = [one for one in circles if not any(nodes[number].aside for number in one)]
@@ -463,9 +469,9 @@ class ClaudeTreeRepair(TreeRepair):
 
     @cached_property
     def _tops(self) -> dict[int, int]:
-        """Where the parents of each record lead: to the last one, up to a circle or a side line.
+        """The top of each record's parents: the last one before a circle or a side line.
 
-        For a file in which no id stands twice.
+        This is for a file without repeated ids.
         """
         tops: dict[int, int] = {}
         for node in self.graph.nodes:
@@ -485,14 +491,14 @@ class ClaudeTreeRepair(TreeRepair):
         return tops
 
     def leave_side_chain(self) -> None:
-        """Hang the record that follows a side chain on the conversation."""
+        """Link the record that follows a side chain to the conversation."""
         for fault in self.of(SIDE_CHAIN):
             nodes = self.graph.nodes[: self.graph.position(fault.number)]
             main = [n.number for n in nodes if not n.aside and n.number in self.chain.spoken]
             self.relink("LS707", fault.number, main[-1] if main else None)
 
     def undo_torn_compaction(self) -> None:
-        """Take a boundary without its summary out, so that the conversation is whole again."""
+        """Remove a boundary without its summary, so that the conversation is whole again."""
         for fault in self.of(TORN_COMPACTION):
             value = self.chain.values[fault.number]
             logical = self.graph.by_id.get(str(value.get("logicalParentUuid")))
@@ -500,47 +506,55 @@ class ClaudeTreeRepair(TreeRepair):
             name = None if parent is None else self.graph.by_number[parent].id
             text = "a compaction without its summary was taken back"
             self.take_out("LS801", fault.number, text)
-            self.hang_children(self.graph.by_number[fault.number].id, name)
+            self.move_children(self.graph.by_number[fault.number].id, name)
 
     def follow_compaction(self) -> None:
-        """Hang a prompt that went round a compaction on the turns behind it."""
+        """Link a prompt that bypassed a compaction to the turns after it."""
         for fault in self.of(PASSED_COMPACTION):
             self.relink("LS802", fault.number, fault.about)
 
-    def shorten_kept(self) -> None:
-        """Take records that are missing off the list of those that a compaction keeps."""
+    def drop_missing_kept(self) -> None:
+        """Remove missing records from the list of those that a compaction keeps."""
         for fault in self.of(MISSING_KEPT):
             missing = set(fault.about)
             metadata = self.chain.values[fault.number]["compactMetadata"]
             kept = change_kept(metadata, partial(_without, missing))
             self.set(fault.number, ("compactMetadata",), kept)
-            text = f"{len(missing)} missing records left its list"
+            text = f"{len(missing)} missing records were removed from its list"
             self.note("LS804", "shortened", fault.number, text)
 
-    def bring_back(self) -> None:
-        """Put one lost branch back in front of what follows it on the chain.
+    def restore_branches(self) -> None:
+        """Put one lost branch back before the record that follows it on the chain.
 
-        Of several beginnings that were cut off, the last one is next to what follows. Where there
-        are many, all those are put back at once that are in nobody's way.
+        If several beginnings were cut off, the last one is next to what follows. If there are many
+        branches, all that do not interfere with each other are put back at once.
         """
         branches: list[OffBranch] = [fault.about for fault in self.of(BRANCH)]
-        # What has a neighbour neither before nor behind it can be put nowhere.
-        lost = [b for b in branches if b.kind == END or (b.onward, b.attach) != (None, None)]
+        # A branch that nothing continues, or whose parent is right already, cannot be put anywhere.
+        above = [self.graph.parent_of(self.graph.by_number[branch.top]) for branch in branches]
+        lost = [
+            branch
+            for branch, parent in zip(branches, above, strict=True)
+            if branch.kind == END
+            or branch.onward is not None
+            or (branch.attach is not None and (parent is None or parent.number != branch.attach))
+        ]
         cut = [branch for branch in lost if branch.kind == CUT]
-        many = self._side_by_side(lost, cut) if len(lost) > _ONE_BY_ONE else []
+        many = self._choose_independent(lost, cut) if len(lost) > _ONE_BY_ONE else []
         for branch, all_late in many or [(branch, False) for branch in (*cut[-1:], *lost[:1])[:1]]:
             self._splice(branch, all_late=all_late)
 
-    def _side_by_side(
+    def _choose_independent(
         self, lost: list[OffBranch], cut: list[OffBranch]
     ) -> list[tuple[OffBranch, bool]]:
         """Return branches that can be put back in one round, and whether all their lines move.
 
-        What is put back at the same place goes in front of what was put back there before, as it
-        would in rounds of its own.
+        A branch that is put back at the same place as an earlier one goes before that one, as it
+        would in a round of its own.
         """
         ready: list[tuple[OffBranch, bool]] = []
-        # By place: what was put back there last, and the line in front of which the next one goes.
+        # By place: the last branch that was put back there, and the line before which the next one
+        # goes.
         ahead: dict[int | None, tuple[OffBranch, int | None]] = {}
         for branch in reversed(cut) if cut else lost:
             if branch.onward is None:
@@ -552,13 +566,13 @@ class ClaudeTreeRepair(TreeRepair):
                 fits = max(branch.members) < onward
             elif before is None:
                 fits = branch.kind in (REPLY, WRITER)
-                # the branch itself if none of it moves, what it moves in front of if all does
+                # the branch itself if none of it moves, else the line before which all of it moves
                 if max(branch.members) < onward:
                     line = branch.top
                 elif min(branch.members) > onward:
                     line = onward
             else:
-                # lines of one message of the model stay together, which takes rounds of their own
+                # lines of one message of the model stay together, which takes a round of its own
                 moves = line is not None and line < min(branch.members)
                 is_first = before.top == min(before.members)
                 is_whole = is_first or not self.chain.message_ids.get(before.top)
@@ -581,11 +595,11 @@ class ClaudeTreeRepair(TreeRepair):
             self.note(code, "linked", named, text)
             return
         if branch.kind == END:
-            # the first of the client's notes that a resume would go on behind
+            # find the first of the client's notes after which a resume would continue
             note, leaf = chain.end, chain.leaf
             while note is not None and leaf is not None and note.parent != leaf.id:
                 note = self.graph.parent_of(note)
-            assert note is not None  # noqa: S101 - the end of the conversation hangs on its leaf
+            assert note is not None  # noqa: S101 - the end of the conversation descends from its leaf
             self.relink(code, note.number, branch.tail)
             return
         is_root = self.graph.by_number[branch.top].parent is None and branch.attach is not None
@@ -602,7 +616,7 @@ class ClaudeTreeRepair(TreeRepair):
         late = [n for n in branch.members if n > branch.onward or all_late]
         if late:
             self.moves[branch.onward] = late
-        # What moves becomes older than the leaf, so that no version takes it for the leaf.
+        # Moved lines get a time before the leaf, so that no version takes one of them for the leaf.
         limit = time_of(chain.values[chain.leaf.number]) if chain.leaf else None
         for number in late:
             time = time_of(chain.values[number])
@@ -611,7 +625,7 @@ class ClaudeTreeRepair(TreeRepair):
 
     @cached_property
     def _groups(self) -> dict[int, Group]:
-        """The message of the model that a line belongs to."""
+        """The message of the model that each line belongs to."""
         found: dict[int, Group] = {}
         for group in self.chain.groups.values():
             for number in group.members:
@@ -623,12 +637,10 @@ class ClaudeTreeRepair(TreeRepair):
         for fault in self.of(MISADDRESSED):
             block, call = fault.about
             self.set(fault.number, ("message", "content", block, "tool_use_id"), call)
-            self.note(
-                "LS709", "rewritten", fault.number, f"the result was addressed to call {call}"
-            )
+            self.note("LS709", "rewritten", fault.number, f"the result now names call {call}")
 
     def date_leaf(self) -> None:
-        """Make the leaf the newest line: some versions need its time, others go on at that."""
+        """Make the leaf the newest line: some versions need its time, others continue at that."""
         for fault in (self.of(UNDATED) or self.of(OVERTAKEN))[:1]:
             values = (self.chain.values[node.number] for node in self.graph.nodes)
             time = newest(v for v in values if v.get("type") in SPEAKERS or is_boundary(v))
@@ -642,13 +654,13 @@ class ClaudeTreeRepair(TreeRepair):
         drop_malformed,
         wrap_replies,
         rename_repeats,
-        link_danglers,
+        link_orphans,
         open_circles,
         leave_side_chain,
         undo_torn_compaction,
         follow_compaction,
-        shorten_kept,
-        bring_back,
+        drop_missing_kept,
+        restore_branches,
         address_results,
         date_leaf,
     )

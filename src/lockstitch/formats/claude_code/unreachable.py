@@ -1,9 +1,9 @@
 """What a resume of a Claude Code file would leave behind, and whether that was on purpose.
 
-A branch is a piece of the conversation off the chain. What a person did on purpose (rewound,
-cleared, broken off) is never damage, so a branch counts as lost only with evidence: a reply that
-hangs beside the chain, turns that were written while the chain went on, a leaf that a window named
-after somebody else had spoken, a conversation that goes on without its beginning.
+A branch is a piece of the conversation off the chain. Whatever a person did on purpose (rewound,
+cleared, interrupted) is never damage, so a branch counts as lost only with evidence. Evidence is a
+reply beside the chain, turns that were written while the chain continued, a leaf that a window
+named after someone else had spoken, or a conversation that continues without its beginning.
 """
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ END = "end"
 GAP = "gap"
 REWOUND = "rewound"
 CLEARED = "cleared"
-# What a resume loses although nobody gave it up. A gap is reported where the link is missing.
+# Kinds that a resume loses although nobody gave them up. A gap is reported where the link is
+# missing.
 LOST = (REPLY, WRITER, CUT, LATE, END, GAP)
-# What a person left behind on purpose, or may have.
+# Kinds that a person left behind on purpose, or may have.
 LEFT = (REWOUND, CLEARED)
 # Why a resume does not send a branch, in words.
 WHY = {
@@ -67,19 +68,19 @@ WHY = {
     REWOUND: "left behind on purpose, by a rewind",
     CLEARED: "left behind on purpose, when the context was cleared",
 }
-# Nobody reads a whole answer, goes back and types another prompt in less than this.
+# Nobody reads a whole answer, goes back and types another prompt in less time than this.
 _QUICKEST_REWIND = 3.0
-# From this version on (at the latest) the client notes a rewind behind the prompt that follows it.
+# From this version on (at the latest), the client notes a rewind after the prompt that follows it.
 _REWINDS_NOTED = (2, 1, 325)
-# Records that a person causes where they stand, as against those that the client adds by itself.
+# Records that a person causes where they stand, unlike those that the client adds by itself.
 _DEEDS = ("local_command", "away_summary", "scheduled_task_fire")
 
 
 class OffBranch(Struct):
-    """A piece off the chain: its records in file order, and the record of the chain it hangs on.
+    """A piece off the chain: its records in file order, and its parent on the chain (``attach``).
 
-    ``onward`` is the record of the chain that would follow it, ``tail`` its own last record that
-    a conversation can go on from.
+    ``onward`` is the record of the chain that would follow it, and ``tail`` its own last record
+    after which a conversation can continue.
     """
 
     kind: str
@@ -92,12 +93,12 @@ class OffBranch(Struct):
 
     @property
     def top(self) -> int:
-        """Its first record."""
+        """The first record."""
         return self.members[0]
 
 
 def find_branches(chain: ClaudeChain) -> list[OffBranch]:
-    """Find all pieces of the conversation that are off the chain, in file order."""
+    """Return all pieces of the conversation that are off the chain, in file order."""
     reached = {*chain.order, *chain.walk.path}
     pieces: dict[int, list[int]] = {}
     tops: dict[int, int] = {}
@@ -114,7 +115,7 @@ def find_branches(chain: ClaudeChain) -> list[OffBranch]:
 
 
 class _BranchFinder:
-    """Judges each branch; what it is held against is read once for all of them."""
+    """Judges each branch; what it is compared with is read once for all of them."""
 
     def __init__(self, chain: ClaudeChain, reached: set[int]) -> None:
         self.chain = chain
@@ -122,11 +123,11 @@ class _BranchFinder:
         self.path = chain.walk.path
         self.reached = reached
 
-    # What branches are held against.
+    # What branches are compared with.
 
     @cached_property
     def _highest(self) -> list[int]:
-        """The highest number up to each place of the walk: it only grows."""
+        """The highest number up to each place of the walk, which only grows."""
         return list(accumulate(self.path, max))
 
     @cached_property
@@ -135,7 +136,7 @@ class _BranchFinder:
 
     @cached_property
     def _roots(self) -> list[TreeNode]:
-        """The records that hang on nothing and that something was said below, in file order."""
+        """The records without a parent that have something said below them, in file order."""
         tops: dict[int, int] = {}
         found = {
             self.graph.top_of(node, frozenset(), tops)
@@ -166,13 +167,13 @@ class _BranchFinder:
         return None if place is None else self._spoken[place]
 
     @cached_property
-    def _solid(self) -> list[int]:
-        """The places of the walk at which something of substance stands."""
+    def _places_of_substance(self) -> list[int]:
+        """The places of the walk with something of substance."""
         return [at for at, number in enumerate(self.path) if has_substance(self.chain, number)]
 
     @cached_property
     def _last_said(self) -> dict[str, int]:
-        """The highest number of a record on the walk, by its words."""
+        """The highest number of a record on the walk with the same words, by these words."""
         said: dict[str, int] = {}
         for number in self.path:
             words = words_of(self.chain.values[number])
@@ -192,7 +193,7 @@ class _BranchFinder:
 
     @cached_property
     def _named_below(self) -> dict[str, int]:
-        """The last record that names a line or one that hangs below it, by the line's id."""
+        """The last record that names a line or one of its descendants, by the line's id."""
         homes: dict[str, list[TreeNode]] = {}
         for node in self.graph.nodes:
             homes.setdefault(node.id, []).append(node)
@@ -209,8 +210,8 @@ class _BranchFinder:
         return found
 
     @cached_property
-    def _hangs_on_nothing(self) -> bool:
-        """Whether the parents of the line that a resume does not go on behind lead nowhere."""
+    def _lacks_parent(self) -> bool:
+        """Whether the ancestors of the overruled line lead to a missing parent."""
         if self.chain.overruled is None:
             return False
         top = self.graph.by_number[self.graph.top_of(self.chain.overruled)]
@@ -218,10 +219,10 @@ class _BranchFinder:
 
     @cached_property
     def _is_left_by_client(self) -> bool:
-        """Whether nothing but notes of the client stand where a resume would go on.
+        """Whether only notes of the client stand where a resume would continue.
 
-        A person who goes back says or does something there; a note that is written late does not
-        mean that what was said meanwhile is given up.
+        A person who goes back says or does something there. A note that was written late does not
+        mean that anything said meanwhile was given up.
         """
         chain = self.chain
         if chain.leaf is None:
@@ -239,7 +240,7 @@ class _BranchFinder:
 
     @cached_property
     def _known_results(self) -> set[str]:
-        """The calls that the chain has an answer to, and those that are off it."""
+        """The ids of calls that are answered on the chain, or made off it."""
         on_chain = set(self.chain.order)
         elsewhere = {
             name
@@ -252,7 +253,7 @@ class _BranchFinder:
     # The branches.
 
     def find_late(self) -> OffBranch | None:
-        """Find the turns that a compaction cut off although its summary was made before them."""
+        """Return the turns that a compaction cut off although its summary was made before them."""
         chain = self.chain
         named = chain.values[chain.boundary].get("logicalParentUuid")
         covered = self.graph.by_id.get(named) if type(named) is str else None
@@ -268,10 +269,10 @@ class _BranchFinder:
         return self._make(LATE, members, path[at], path[at + 1] if at + 1 < len(path) else None)
 
     def judge(self, first: int, members: list[int]) -> OffBranch | None:
-        """Return what a piece is; None if it holds nothing but what the client wrote by itself.
+        """Return what a piece is; None if it holds only what the client wrote by itself.
 
-        The client may write a reply before the prompt that it hangs on, so the first is not the
-        lowest.
+        The client may write a reply before its parent, the prompt, so the first record need not be
+        the one with the lowest number.
         """
         members = sorted(members, key=lambda number: (number != first, number))
         if not any(has_substance(self.chain, number) for number in members):
@@ -296,17 +297,17 @@ class _BranchFinder:
         return OffBranch(kind, members, attach, onward, self._tail(members), turns, size)
 
     def _neighbours(self, node: TreeNode) -> tuple[int | None, int | None]:
-        """Return the records of the chain before and behind a branch."""
+        """Return the records of the chain before and after a branch."""
         path = self.path
         parent = self.graph.parent_of(node)
         if parent is None and node.parent:
-            # its parent is missing: the nearest earlier record that is on the chain
+            # its parent is missing: take the nearest earlier record that is on the chain
             at = bisect_left(self._reached_nodes, node.number, key=lambda one: one.number)
             parent = self._reached_nodes[at - 1] if at else None
         if parent is not None and parent.number in self.chain.places:
             at = self.chain.places[parent.number] + 1
             return parent.number, path[at] if at < len(path) else None
-        # the first place of the walk where a later record stands
+        # the first place of the walk with a later record
         place = bisect_right(self._highest, node.number)
         onward = path[place] if place < len(path) else None
         if parent is not None:
@@ -314,9 +315,9 @@ class _BranchFinder:
         return path[place - 1] if place and path else None, onward
 
     def _tail(self, members: Sequence[int]) -> int:
-        """Return the last record of a branch that a conversation can go on from.
+        """Return the last record of a branch after which a conversation can continue.
 
-        That is the last line of a speaker, or what a person typed behind it while the model was
+        That is the last line of a speaker, or what a person typed after it while the model was
         busy.
         """
         chain, children = self.chain, self.graph.children
@@ -343,10 +344,11 @@ class _BranchFinder:
         return number
 
     def _rootless_kind(self, top: TreeNode) -> str:
-        """Return what a tree of its own is: cut off, left by a missing link, or given up.
+        """Return what a separate tree is: cut off, left by a missing link, or given up.
 
-        That depends on the tree which follows it in the file. It comes behind the tree of the chain
-        itself if a window named a leaf there, and then it is the one that lost its link.
+        That depends on the tree that follows it in the file. The tree may also come after the
+        chain's own, if a window named a leaf in that one; then it is itself the one that lost its
+        link.
         """
         chain, later = self.chain, top
         if not self.path or top.number < self.path[0]:
@@ -355,7 +357,8 @@ class _BranchFinder:
         if later.parent is not None:
             return GAP
         if is_boundary(chain.values[later.number]):
-            # A summary stands for what is before it; a whole compaction may be gone round, too.
+            # A summary stands for what comes before it, but a whole compaction may also be
+            # bypassed.
             return REWOUND if later is top else ""
         after = self.graph.descendants(later.number)
         if is_fresh_start(chain, self._past, later.number, after):
@@ -366,7 +369,7 @@ class _BranchFinder:
         return CLEARED if unanswered and replaced else CUT
 
     def _kind(self, members: list[int], attach: int | None, onward: int | None) -> str:
-        """Return what a branch is that hangs on a record of the file; "" for nothing lost."""
+        """Return the kind of a branch whose parent is in the file; "" if nothing is lost."""
         chain = self.chain
         solid = [number for number in members if has_substance(chain, number)]
         opening = next(n for n in members if n == solid[0] or is_prompt(chain.values[n]))
@@ -380,22 +383,22 @@ class _BranchFinder:
         answer = self._next_speaker(onward)
         follower = chain.values[answer] if answer is not None else {}
         if follower.get("type") == ASSISTANT or is_interruption(follower):
-            # The client asked again, or a person broke off: it had this reply, and let it go.
+            # The client asked again, or a person interrupted it: it had this reply, and dropped it.
             said = any(is_own_words(chain, number) for number in solid)
             return self._prompt_kind(members, solid, onward) if said else ""
         return REPLY
 
     def _prompt_kind(self, members: list[int], solid: list[int], onward: int | None) -> str:
-        """Whether turns that begin with a person's words were rewound or are another window's.
+        """Return whether turns that a person's words begin were rewound, or are another window's.
 
         A person who rewinds does something next, reads before that, and leaves nothing behind that
-        goes on by itself. What contradicts one of these was written by a second window.
+        continues by itself. Turns that contradict one of these were written by a second window.
         """
         chain = self.chain
         if self._is_said_again(solid):
             return ""
         if onward is None:
-            if self._hangs_on_nothing:
+            if self._lacks_parent:
                 return GAP
             return END if self._is_left_by_client else REWOUND
         speaker = self._next_speaker(onward)
@@ -405,40 +408,41 @@ class _BranchFinder:
         if speaker is not None and speaker >= solid[0]:
             gap = seconds_between(chain.values[solid[0]], following)
             if gap is not None and gap < 0:
-                # The chain goes on with older words than the branch: the client copied them here.
+                # The chain continues with older words than the branch, so the client copied them
+                # here.
                 return REWOUND
         if following.get("type") == ASSISTANT or results_in(following):
             return WRITER
-        # A tool that was left running may still end; only words show that somebody went on.
+        # A tool that was left running may still end; only words show that someone continued.
         solid = [n for n in solid if not results_in(chain.values[n])]
-        at = bisect_left(self._solid, chain.places[onward])
-        rivals = self._solid[at:]
+        at = bisect_left(self._places_of_substance, chain.places[onward])
+        rivals = self._places_of_substance[at:]
         if not rivals or solid[-1] < self.path[rivals[0]]:
             return WRITER if self._is_too_quick(members, speaker) else REWOUND
         if solid[0] < self.path[rivals[-1]]:
             return WRITER
-        # It came last, and yet a resume goes elsewhere: because another window said so afterwards,
-        # or because the client died before it noted that a person had gone back.
+        # The branch came last, and yet a resume continues elsewhere: either another window said so
+        # afterwards, or the client died before it noted that a person had gone back.
         return WRITER if chain.named_leaf[0] > solid[0] else REWOUND
 
     def _is_said_again(self, solid: Sequence[int]) -> bool:
-        """Whether a branch is nothing but words that stand on the chain, too."""
+        """Whether a branch is nothing but words that are on the chain, too."""
         if not all(is_own_words(self.chain, number) for number in solid):
             return False
         words = (words_of(self.chain.values[number]) for number in solid)
         return all(self._last_said.get(said, -1) > solid[0] for said in words)
 
     def _is_named_later(self, members: Sequence[int], onward: int) -> bool:
-        """Whether a window named a record of the branch after the chain had gone on elsewhere."""
+        """Whether a window named a record of the branch after the chain had continued elsewhere."""
         names = (self.graph.by_number[number].id for number in members)
         return any(self._named.get(name, -1) >= onward for name in names)
 
     def _is_replaced(self, members: Sequence[int], onward: int, speaker: int | None) -> bool:
-        """Whether the prompt that took the place of whole turns is known not to be a rewind's.
+        """Whether the prompt that replaced whole turns is known not to be a rewind's.
 
-        The newest clients note every rewind behind the prompt that follows it. And the window of
-        these turns had been closed: a new one would have begun behind them, with a reply of the
-        client's.
+        The newest clients note every rewind after the prompt that follows it. Also, if the window
+        of these turns had been closed, a new window would have begun after them, with a reply of
+        the client's.
         """
         chain = self.chain
         if speaker is None or not any(is_model(chain.values[number]) for number in members):
@@ -451,7 +455,7 @@ class _BranchFinder:
         return members[-1] < speaker and is_farewell(chain, members)
 
     def _is_too_quick(self, members: Sequence[int], speaker: int | None) -> bool:
-        """Whether a whole answer was followed by a prompt faster than a person can go back."""
+        """Whether a prompt followed a whole answer faster than a person can go back."""
         chain = self.chain
         spoken = [n for n in members if is_sent(chain.values[n])]
         if speaker is None or not spoken or not is_model(chain.values[spoken[-1]]):
@@ -461,5 +465,5 @@ class _BranchFinder:
 
 
 def _is_note(value: dict[str, Any]) -> bool:
-    """Whether the client wrote this by itself, with no deed of a person behind it."""
+    """Whether the client wrote this by itself, without an action of a person."""
     return value.get("type") == SYSTEM and value.get("subtype") not in _DEEDS

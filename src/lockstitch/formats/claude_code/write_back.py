@@ -1,12 +1,12 @@
-"""What is written into a Claude Code file: a repaired history, a branch of its own, a compaction.
+"""What is written into a Claude Code file: a repaired history, a forked branch, a compaction.
 
-Only what differs is written. Where something is added to or moved into a batch of calls, the
-whole batch is laid out in one line: all calls in a row, then all results, in file order and with
-times that grow towards the leaf. It is the one layout that every version resumes without loss.
+Only what differs is written. If something is added to or moved into a batch of calls, the whole
+batch is laid out in one line: all calls in a row, then all results, in file order and with times
+that grow towards the leaf. This is the only layout that every version resumes without loss.
 
-A compaction is a boundary, the summary, and what is kept, all appended. What is kept is copied
-behind the summary in one line, with ids and times of its own. Newer versions can keep records where
-they are, by their names, but older ones then leave them out.
+A compaction is a boundary, the summary, and what is kept, all appended. Kept records are copied
+after the summary in one line, with ids and times of their own. Newer versions can name records and
+keep them where they are, but older ones then leave them out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ from lockstitch.formats.write_back import (
     lay_records,
 )
 
-# What a new record takes over from its neighbour, in the order in which the program writes it.
+# The fields that a new record copies from its neighbour, in the order in which the program writes
+# them.
 _BEFORE = ("parentUuid", "isSidechain", "agentId")
 _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch", "slug", "teamName")
 
@@ -64,8 +65,8 @@ _BEHIND = ("userType", "entrypoint", "cwd", "sessionId", "version", "gitBranch",
 class ClaudeUnit(Struct, eq=False):
     """A line of the new conversation: an old record (``number``), or a new one.
 
-    A batch is a message of the model with all that answers it; ``touched`` says that its lines are
-    laid out anew.
+    A batch is a message of the model with everything that answers it; ``touched`` says that its
+    lines are laid out anew.
     """
 
     record: Record
@@ -94,7 +95,7 @@ class ClaudeWriteBack:
         self.kept_behind: dict[str, str] = {}
 
     def lay_out(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
-        """Return the records of the file in which the conversation is the repaired one."""
+        """Return the records of the file with the repaired conversation."""
         units: list[ClaudeUnit] = []
         batch = 0
         message_ids: set[str] = set()
@@ -116,7 +117,8 @@ class ClaudeWriteBack:
             if type(name) is str:
                 message_ids.add(name)
             units += made
-        # Every line of a batch gets a new parent in which something was added, moved or taken out.
+        # If something was added to, moved in or removed from a batch, every line of it gets a new
+        # parent.
         before = {number: place for place, number in enumerate(self.sent)}
         last = -1
         touched = {unit.batch for unit in units if unit.touched}
@@ -146,9 +148,9 @@ class ClaudeWriteBack:
     def _units_of(
         self, sourced: SourcedMessage, before: Sequence[ClaudeUnit]
     ) -> Iterator[ClaudeUnit]:
-        """Make the lines of a message: those that it had, with what is left of them, or new ones.
+        """Yield the lines of a message: its old ones, with what is left of them, or new ones.
 
-        What was typed while the model was busy stays where it is.
+        Words that were typed while the model was busy stay where they are.
         """
         role = sourced.message.get("role")
         for source, run in groupby(sourced.parts, key=lambda part: part[0]):
@@ -158,7 +160,7 @@ class ClaudeWriteBack:
                 continue
             if source == NEW or kind != role or source in self.used:
                 for part in parts:
-                    yield self._fresh(sourced, part, before)
+                    yield self._new_unit(sourced, part, before)
                 continue
             self.used.add(source)
             record = self.records[source]
@@ -169,12 +171,12 @@ class ClaudeWriteBack:
                 record = amend_record(self.data, record, ("message", "content"), new)
             yield ClaudeUnit(record, source)
 
-    def _fresh(
+    def _new_unit(
         self, sourced: SourcedMessage, part: Any, before: Sequence[ClaudeUnit]
     ) -> ClaudeUnit:
-        """Make a record that the program would have written for this part.
+        """Return a record for a part, as the program would have written it.
 
-        Its surroundings are those of the line before it, or else of the next one.
+        Its other fields come from the line before it, or else from the next one.
         """
         role = sourced.message.get("role")
         own = [self.chain.values[source] for source, _ in sourced.parts if source != NEW]
@@ -195,8 +197,7 @@ class ClaudeWriteBack:
             usage = {"input_tokens": 0, "output_tokens": 0}
             message |= {"content": content, "stop_reason": "end_turn", "usage": usage}
         value["message"] = {**message, "content": content}
-        self.minted += 1
-        value["uuid"] = derived_uuid(self.session, str(near.get("uuid")), str(self.minted))
+        value["uuid"] = self._new_uuid(str(near.get("uuid")))
         value["timestamp"] = near.get("timestamp")
         if part.get("type") == "tool_result":
             text = part.get("content") if type(part.get("content")) is str else ""
@@ -207,8 +208,16 @@ class ClaudeWriteBack:
         value |= {key: near[key] for key in _BEHIND if key in near}
         return ClaudeUnit(new_record("", value), touched=True)
 
+    def _new_uuid(self, near: str) -> str:
+        """Make the uuid of a line, not that of a line that an earlier round of this repair made."""
+        while True:
+            self.minted += 1
+            made = derived_uuid(self.session, near, str(self.minted))
+            if made not in self.chain.graph.by_id:
+                return made
+
     def _with_controls(self, units: Sequence[ClaudeUnit]) -> list[ClaudeUnit]:
-        """Put the control lines of the chain back behind the lines they follow."""
+        """Insert the control lines of the chain again, after the lines that they followed."""
         kept = {unit.number for unit in units}
         behind = group_unsent(self.chain.order, self.spoken, kept)
         line = [ClaudeUnit(self.records[number], number) for number in behind.get(NEW, ())]
@@ -220,16 +229,16 @@ class ClaudeWriteBack:
             line.append(unit)
             for number in behind.get(unit.number, ()) if unit.number != NEW else ():
                 control = ClaudeUnit(self.records[number], number, unit.batch, unit.touched)
-                # what a person typed while a tool ran comes behind the results
+                # words that a person typed while a tool ran come after the results
                 waits = unit.touched and queued_words(self.chain.values[number]) is not None
                 (words if waits else line).append(control)
         return [*line, *words]
 
     def _link(self, line: Sequence[ClaudeUnit]) -> None:
-        """Write parents where the line before is another one than it was.
+        """Set the parent of each line that follows another line than before.
 
-        Lines from before a compaction that stay by name, not by their parents, are linked among
-        themselves only, and what is new among them goes on the list of what it keeps.
+        Lines from before a compaction that stay by name, not by their parents, are only linked with
+        each other. New lines among them are added to the list that the compaction keeps.
         """
         order = self.chain.order
         old = dict(zip(order, [NEW, *order], strict=False))
@@ -262,7 +271,8 @@ class ClaudeWriteBack:
                 )
             ):
                 self._set(unit, "parentUuid", last.record.value["uuid"])
-            # the oldest versions do not know progress lines: nothing new may hang on one
+            # the oldest versions do not know progress lines, so no new line may have one as its
+            # parent
             if not (unit.touched and unit.record.value.get("type") == PROGRESS):
                 last = unit
 
@@ -300,21 +310,25 @@ class ClaudeWriteBack:
         if top is None:
             return
         last = speakers[-1]
-        if last.number == NEW:
-            # 2.1.50 goes on at the newest line of all, notes of progress included.
+        end = time_of(last.record.value)
+        # If a line was moved to the end, it is the one to change, not all lines before it.
+        before = {number: place for place, number in enumerate(self.sent)}
+        places = [before.get(unit.number, NEW) for unit in speakers]
+        is_moved = places[-1] < max(places[:-1])
+        if last.number == NEW or (is_moved and (end is None or end <= top)):
+            # 2.1.50 continues at the newest line of all, including notes of progress.
             every = (self.chain.values[node.number] for node in self.chain.graph.nodes)
             self._set(last, "timestamp", stamp((newest(every) or top) + TICK))
             return
-        end = time_of(last.record.value)
         for unit in speakers[:-1]:
             time = time_of(unit.record.value) if unit.touched and end is not None else None
             if end is not None and time is not None and time >= end:
                 self._set(unit, "timestamp", stamp(end - TICK))
 
     def _file(self, line: Sequence[ClaudeUnit]) -> list[Record]:
-        """Put the lines back into the file, new and moved ones behind the one they follow.
+        """Put the lines back into the file, new and moved ones after the line they follow.
 
-        What hung on a line that is gone hangs on the line before that one.
+        Children of a removed line become children of the line before it.
         """
         gone = self.spoken - self.used
         kept = {unit.number: unit.record for unit in line if unit.number != NEW}
@@ -323,6 +337,8 @@ class ClaudeWriteBack:
         moved: set[int] = set()
         anchor = NEW
         for unit, after in zip(line, [*line[1:], None], strict=False):
+            # A line is out of order if its predecessor comes after it in the file, or its successor
+            # before it. Lines that a compaction kept come before it anyway.
             if unit.number < anchor:
                 is_moved = unit.number >= self.chain.boundary
             else:
@@ -376,7 +392,7 @@ def fork(
 
 
 def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
-    """Return the summary in force, and what the program itself put into the user's mouth."""
+    """Return the summary in force, and what the program itself put into user messages."""
     from lockstitch.compaction.plan import usage_in  # noqa: PLC0415 - few commands need it
 
     homes = [chain.values[row[0]] if row else {} for row in transcript.history.sources]
@@ -393,7 +409,7 @@ def sorting(transcript: Transcript, chain: ClaudeChain) -> Sorting:
 
 
 class CompactionWriter:
-    """Writes one compaction behind the last record."""
+    """Writes one compaction after the last record."""
 
     def __init__(self, transcript: Transcript, chain: ClaudeChain, out: Shortened) -> None:
         self.data = transcript.context.data
@@ -408,7 +424,7 @@ class CompactionWriter:
         self.minted = 0
 
     def records(self) -> Iterator[Record]:
-        """Return a boundary, the summary, and copies of what is kept."""
+        """Yield a boundary, the summary, and copies of what is kept."""
         done = self.out.done
         figures = {"preTokens": done.before.tokens, "postTokens": done.after.tokens}
         yield self._line(
@@ -429,11 +445,11 @@ class CompactionWriter:
             named = derived_uuid(*self.seed, "message", str(number)).replace("-", "")
             for source, parts in self._sources(number, message):
                 yield self._copy(source, parts, names, f"msg_{named[:24]}")
-                for behind in self._attached(source):
+                for behind in self._attachments_after(source):
                     yield self._copy(behind, None, names, "")
 
     def _next(self) -> dict[str, Any]:
-        """Return the id and the time of the next record, and let later ones hang on it."""
+        """Return the id and the time of the next record, which becomes the parent of later ones."""
         self.minted += 1
         self.time += TICK
         self.tip = derived_uuid(*self.seed, "compaction", str(self.minted))
@@ -449,7 +465,7 @@ class CompactionWriter:
         return new_record("", value)
 
     def _sources(self, number: int, message: Any) -> Iterator[tuple[int, list[Any] | None]]:
-        """Return the records of a message, with the blocks that are kept; None for all."""
+        """Yield the records of a message, with the blocks that are kept; None for all of them."""
         old = self.history.messages[number]
         sources = self.history.sources[number]
         kept = {id(part) for part in parts_of(message)}
@@ -460,8 +476,8 @@ class CompactionWriter:
             if left:
                 yield source, None if len(left) == len(parts) else left
 
-    def _attached(self, source: int) -> Iterator[int]:
-        """Return what the program attached behind a record, such as a file that was named."""
+    def _attachments_after(self, source: int) -> Iterator[int]:
+        """Yield what the program attached after a record, such as a file that was named."""
         order = self.chain.order
         for number in order[order.index(source) + 1 :] if source in order else ():
             value = self.chain.values[number]
@@ -473,7 +489,7 @@ class CompactionWriter:
     def _copy(
         self, source: int, parts: list[Any] | None, names: dict[str, str], message_id: str
     ) -> Record:
-        """Copy a record; all but its links, its time and what is left out keeps its bytes."""
+        """Copy a record; only its links, its time and removed blocks change its bytes."""
         record, parent = self.chain.records[source], self.tip
         value = record.value
         changes: dict[tuple[str, ...], Any] = {("parentUuid",): parent}
@@ -482,7 +498,7 @@ class CompactionWriter:
         if parts is not None:
             changes["message", "content"] = parts
         if value.get("type") == ASSISTANT and "id" in message_of(value):
-            # records of one id are read as one message, also across a boundary
+            # records with one id are read as one message, even across a boundary
             changes["message", "id"] = message_id
         caller = names.get(str(value.get("sourceToolAssistantUUID")))
         if caller is not None:

@@ -1,7 +1,7 @@
-"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event a line.
+"""Codex: ``~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl``, one item or event per line.
 
-After a week Codex packs a rollout (``.jsonl.zst``); it unpacks it again when it is resumed, and
-reads no packed one beside which the same one stands unpacked.
+After a week Codex packs a rollout (``.jsonl.zst``). It unpacks the file again to resume it, and
+reads no packed rollout if the same one stands unpacked beside it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lockstitch.formats.codex.thread import (
     TYPES,
     CodexThread,
     evidence_of,
+    find_misspelled,
+    find_opening,
     id_in,
     is_prompt,
     is_read,
-    misspelled,
-    opening,
     payload_of,
-    rebuilt,
+    rebuild_head,
+    respell,
     setting_of,
-    spelled,
     summary_in,
     texts_of,
 )
@@ -76,18 +76,18 @@ from lockstitch.rules import ERROR, NOTE, WARNING, Finding
 from lockstitch.rules.rule import several
 
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or rebuilds it from what is left of it, "
-    "the name of the file and its lines"
+    "repair moves the header record to the start of the file, or rebuilds it from what is left "
+    "of it, the name of the file and its lines"
 )
 _NAME = re.compile(r"rollout-.*?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
-# Where a rollout says what it works on: in its first line, which may be torn.
+# The working directory in the first line of a rollout, which may be torn.
 _CWD = re.compile(rb'"cwd":("(?:[^"\\\\]|\\\\.)*")')
 _HEAD = 1 << 18
 _FOLDERS = ("sessions", "archived_sessions")
-# What the program answers with "aborted" in memory, each time it resumes.
+# The program answers these with "aborted" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 
-# How the program introduces a summary, and knows it again.
+# How the program introduces a summary, and recognizes it later.
 PREFIX = (
     "Another language model started to solve this problem and produced a summary of its thinking "
     "process. You also have access to the state of the tools that were used by that language "
@@ -95,12 +95,12 @@ PREFIX = (
     "Here is the summary produced by the other language model, use the information in this "
     "summary to assist with your own analysis:"
 )
-# A summary that only the provider can read; it stands for what it stands for.
+# Summaries that only the provider can read, so they have to be sent as they are.
 _SEALED = ("compaction", "compaction_summary", "context_compaction")
 
 
 class Codex(Format):
-    """A list of items between events and notes; the order of the file is the only order."""
+    """A list of items, between events and notes, in the order of the file."""
 
     name = "codex"
     title = "Codex"
@@ -113,9 +113,9 @@ class Codex(Format):
     )
     variable = "CODEX_HOME"
     resume = ("codex", "resume", "{id}")
-    # Arguments that are no JSON are the model's own; they are sent as they are, and answered.
+    # The model itself wrote arguments that are not JSON; they are sent as they are, and answered.
     tolerated = frozenset({"LS207"})
-    # The first line must be its head, and with a byte order mark it is no JSON.
+    # The first line must be the head, and with a byte order mark it is not JSON.
     refused = frozenset({"LS604"})
 
     def claims(self, name: str, head: Sequence[Any]) -> bool:
@@ -155,7 +155,7 @@ class Codex(Format):
         if meta.get("parent_thread_id"):
             notes.append("is a sub-agent's rollout: Codex resumes it only through its parent")
         if meta.get("history_base"):
-            notes.append("is a fork: what came before is in the rollout it was forked from")
+            notes.append("is a fork: the earlier turns are in the rollout it was forked from")
         transcript = Transcript(
             context,
             records,
@@ -177,7 +177,7 @@ class Codex(Format):
         return [*_asides(transcript.state)]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Repair one kind of trouble with the lines; the same records if there is none."""
+        """Repair one kind of fault in the lines; return the same records if there is none."""
         return _CodexRepair(transcript, ledger).run()
 
     def write_back(
@@ -185,14 +185,14 @@ class Codex(Format):
     ) -> list[Record]:
         thread: CodexThread = transcript.state
         laid = [
-            SourcedMessage(spelled(sourced.message), sourced.origin, sourced.parts)
+            SourcedMessage(respell(sourced.message), sourced.origin, sourced.parts)
             for sourced in repaired
         ]
         records = place_messages(transcript, thread.homes, laid, _line)
         return renumber(CodexThread(records), transcript.context.data)
 
     def users(self, path: str, session: str | None, project: str | None) -> Iterable[SessionUser]:
-        """Return those that have the rollout open, or the lock of the thread that is in it."""
+        """Return the processes that have the rollout open, or the lock of the thread in it."""
         file = Path(os.path.realpath(path))
         match = _NAME.match(file.name)
         names = {f"{name}.lock" for name in (session, match and match[1]) if name}
@@ -212,7 +212,7 @@ class Codex(Format):
         return found is not None and read_json(found[1])[0] == folder
 
     def sorting(self, transcript: Transcript) -> Sorting:
-        """Return the summary in force, and what the program says of the surroundings."""
+        """Return the summary in force, and what the program says about the surroundings."""
         thread: CodexThread = transcript.state
         items = thread.items
         latest = {setting_of(item): n for n, item in enumerate(items) if setting_of(item)}
@@ -253,7 +253,8 @@ class Codex(Format):
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
         if found.code == "LS307":
-            # Sealed reasoning whose turn was interrupted behind it is sent, and answered.
+            # Codex sends sealed reasoning even if its turn was interrupted after it, and gets an
+            # answer.
             return NOTE
         if found.code not in _ANSWERED:
             return found.severity
@@ -278,7 +279,7 @@ def _asides(thread: CodexThread) -> Iterator[Aside]:
 
 
 def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
-    """Return what requests cost, and how many of the items they had."""
+    """Yield how many of the items each request had, and the tokens it cost."""
     homes = [home.number for home in thread.homes]
     for number, record in enumerate(thread.records):
         event = payload_of(record.value) if record.is_record else {}
@@ -293,69 +294,69 @@ def _usage(thread: CodexThread) -> Iterator[tuple[int, int]]:
 
 
 def store_findings(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find everything that is wrong with the lines."""
+    """Yield everything that is wrong with the lines."""
     records = thread.records
-    yield from _heading(thread, transcript)
-    for number, first in repeats(records):
+    yield from _find_bad_head(thread, transcript)
+    for number, first in find_repeats(records):
         text = f"repeats the record of line {records[first].place}"
         yield new_finding("LS607", records[number].place, text)
-    for number in skipped(records):
+    for number in find_skipped(records):
         text = "has no time, or an ordinal that is not a number: Codex skips it"
         yield new_finding("LS610", records[number].place, text, ERROR)
     for number, record in enumerate(records):
-        if number >= thread.start and record.is_record and misspelled(record.value):
+        if number >= thread.start and record.is_record and find_misspelled(record.value):
             text = "Codex cannot read an item of this record, and skips the record"
             yield new_finding("LS610", record.place, text, ERROR)
     if thread.hidden:
         turns = several(transcript.left, "turn")
         text = (
-            "a second session_meta hides all that is before it: "
-            f"resuming will silently drop {turns} ({transcript.left_size} bytes)"
+            "a second session_meta hides everything before it: resuming will silently drop "
+            f"{turns} ({transcript.left_size} bytes)"
         )
         place = records[thread.start].place
-        yield new_finding("LS704", place, text, fixable=bool(spare_metas(thread)))
-    yield from _misnumbered(thread)
-    yield from _displaced_results(thread, transcript)
+        yield new_finding("LS704", place, text, fixable=bool(find_spare_metas(thread)))
+    yield from _find_misnumbered(thread)
+    yield from _find_displaced_results(thread, transcript)
 
 
-def _heading(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find a file that does not start with a head that is whole; the first versions had none."""
-    number = misplaced(thread)
+def _find_bad_head(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
+    """Yield a finding if a file does not start with a whole head; the first versions had none."""
+    number = find_misplaced_head(thread)
     if number < 0:
         return
     record = thread.records[number]
     is_head = record.is_record and record.value.get("type") == META
     why = (
-        "its session_meta lacks what it must have"
+        "its session_meta lacks a required field"
         if is_head
         else "the file does not start with its session_meta"
     )
     context = transcript.context
-    made = rebuilt(thread.records, context.data, context.name)
+    made = rebuild_head(thread.records, context.data, context.name)
     fixable = own_meta(thread, context.name) >= 0 or made is not None
     text = f"{why}: Codex refuses to resume it"
     if not fixable:
-        text += ", and neither the name of the file nor its lines tell the id of the session"
+        text += ", and neither the name of the file nor its lines contain the id of the session"
     found = new_finding("LS610", record.place, text, ERROR, fixable=fixable)
     yield structs.replace(found, help=_HEAD_HELP) if fixable else found
 
 
-def misplaced(thread: CodexThread) -> int:
+def find_misplaced_head(thread: CodexThread) -> int:
     """Return the record that stands where the head must be, -1 if nothing is wrong there."""
-    number = opening(thread.records)
+    number = find_opening(thread.records)
     envelopes = any("payload" in r.value for r in thread.records if r.is_record)
     return number if envelopes and number not in thread.metas else -1
 
 
 def own_meta(thread: CodexThread, name: str) -> int:
-    """Return the record with the data of the session that the file is named for, or -1."""
+    """Return the record with the data of the session that the file is named after, or -1."""
     own = id_in(name)
     metas = thread.metas
     return next((n for n in metas if own in (None, thread.records[n].value["payload"]["id"])), -1)
 
 
-def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
-    """Return items that are on disk twice, equal in everything, with the number of the first."""
+def find_repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
+    """Return items that are stored twice, equal in everything, with the number of the first."""
     seen: dict[bytes, int] = {}
     found: list[tuple[int, int]] = []
     for number, record in enumerate(records):
@@ -369,8 +370,8 @@ def repeats(records: Sequence[Record]) -> list[tuple[int, int]]:
     return found
 
 
-def skipped(records: Sequence[Record]) -> list[int]:
-    """Return the records that are whole but that the program does not read."""
+def find_skipped(records: Sequence[Record]) -> list[int]:
+    """Return the records that are whole but that the program skips."""
     return [
         number
         for number, record in enumerate(records)
@@ -381,8 +382,8 @@ def skipped(records: Sequence[Record]) -> list[int]:
     ]
 
 
-def spare_metas(thread: CodexThread) -> list[int]:
-    """Return the session_meta lines that only repeat that of the session itself."""
+def find_spare_metas(thread: CodexThread) -> list[int]:
+    """Return the session_meta lines that only repeat the session's own."""
     own = thread.meta.get("id")
     return [
         number
@@ -391,8 +392,8 @@ def spare_metas(thread: CodexThread) -> list[int]:
     ]
 
 
-def numbering(thread: CodexThread) -> dict[int, int]:
-    """Return the ordinals that records of a paginated file should have, where they do not."""
+def correct_ordinals(thread: CodexThread) -> dict[int, int]:
+    """Return the ordinals that records of a paginated file should have but do not."""
     if not thread.is_paginated:
         return {}
     lines = [n for n, r in enumerate(thread.records) if r.is_record and "payload" in r.value]
@@ -404,8 +405,8 @@ def numbering(thread: CodexThread) -> dict[int, int]:
     return {lines[p]: base + p for p, ordinal in known if ordinal != base + p}
 
 
-def _misnumbered(thread: CodexThread) -> Iterator[Finding]:
-    wrong = numbering(thread)
+def _find_misnumbered(thread: CodexThread) -> Iterator[Finding]:
+    wrong = correct_ordinals(thread)
     if not wrong:
         return
     last = max(n for n, r in enumerate(thread.records) if r.is_record)
@@ -417,8 +418,8 @@ def _misnumbered(thread: CodexThread) -> Iterator[Finding]:
     yield new_finding("LS610", place, text, ERROR if ends_bare else "")
 
 
-def _displaced_results(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
-    """Find calls without a real output whose output an event holds."""
+def _find_displaced_results(thread: CodexThread, transcript: Transcript) -> Iterator[Finding]:
+    """Yield calls without a real output whose output is in an event."""
     if not transcript.evidence:
         return
     dialect = new_dialect(OPENAI_RESPONSES)
@@ -446,13 +447,13 @@ class _CodexRepair(TreeRepair):
 
     def drop_repeats(self) -> None:
         """Keep the first of equal records."""
-        for number, _ in repeats(self.records):
+        for number, _ in find_repeats(self.records):
             self.gone.add(number)
             self.note("LS607", "removed", number, "the same record comes before it in the file")
 
     def give_times(self) -> None:
-        """Set the time of records that the program skips to a neighbour's; drop odd ordinals."""
-        wrong = set(skipped(self.records))
+        """Give records that the program skips the time of a neighbour, and drop odd ordinals."""
+        wrong = set(find_skipped(self.records))
         times = [as_str(r.value.get("timestamp")) if r.is_record else None for r in self.records]
         last = next(filter(None, times), None)
         if last is None:
@@ -470,27 +471,32 @@ class _CodexRepair(TreeRepair):
     def spell(self) -> None:
         """Spell items so that the program reads them."""
         for number, record in enumerate(self.records):
-            for path in misspelled(record.value) if record.is_record else ():
-                self.set(number, path, spelled(value_at(record.value, path)))
-                self.note("LS610", "rewritten", number, "an item is spelled as Codex reads it")
+            for path in find_misspelled(record.value) if record.is_record else ():
+                self.set(number, path, respell(value_at(record.value, path)))
+                self.note(
+                    "LS610",
+                    "rewritten",
+                    number,
+                    "an item was rewritten in the form that Codex reads",
+                )
 
     def drop_spare_metas(self) -> None:
-        """Take out what repeats the session's own data and hides what stands before it."""
-        for number in spare_metas(self.thread):
-            text = "a second session_meta was taken out, so that all before it is read again"
+        """Remove repeats of the session's own data, which hide everything before them."""
+        for number in find_spare_metas(self.thread):
+            text = "a second session_meta was removed, so that everything before it is read again"
             self.remove("LS704", number, text, self.records[number].value)
 
     def put_meta_first(self) -> None:
-        """Put the session's own data in front: moved there, or written anew."""
-        number = misplaced(self.thread)
+        """Put the session's own data at the start: moved there, or rebuilt."""
+        number = find_misplaced_head(self.thread)
         if number >= 0:
-            rebuild = partial(rebuilt, self.records, self.data, self.name)
+            rebuild = partial(rebuild_head, self.records, self.data, self.name)
             own = own_meta(self.thread, self.name)
             self.put_head_first(number, own, rebuild, META, META)
 
     def number_anew(self) -> None:
-        """Renumber the records of a paginated file so that their ordinals count on."""
-        wrong = numbering(self.thread)
+        """Renumber the records of a paginated file so that their ordinals count up."""
+        wrong = correct_ordinals(self.thread)
         if wrong:
             text = f"{len(wrong)} ordinals were renumbered"
             self.note("LS610", "rewritten", min(wrong), text)
@@ -508,8 +514,8 @@ class _CodexRepair(TreeRepair):
 
 
 def renumber(thread: CodexThread, data: bytes) -> list[Record]:
-    """Return the records of a thread with ordinals that count on."""
-    wrong = numbering(thread)
+    """Return the records of a thread with ordinals that count up."""
+    wrong = correct_ordinals(thread)
     return [
         amend_record(data, record, ("ordinal",), wrong[number]) if number in wrong else record
         for number, record in enumerate(thread.records)
@@ -517,7 +523,7 @@ def renumber(thread: CodexThread, data: bytes) -> list[Record]:
 
 
 def _line(item: Any, near: Record) -> Record:
-    """Make the line of a new item, with the time of its neighbour."""
+    """Return the line for a new item, with the time of its neighbour."""
     value = near.value
     if "payload" not in value:
         return new_record("", item)

@@ -1,12 +1,12 @@
 """What a resume of a Codex rollout sends: the items of the file, replayed as the program does.
 
-A compaction with a replacement starts the list anew, one without keeps what the user said and adds
-the summary; a rollback drops the last turns; and in a paginated file nothing before the last
-``session_meta`` is read. An item that is not spelled as Codex reads it is dropped in silence.
+A compaction with a replacement starts the list anew; one without keeps what the user said and adds
+the summary. A rollback drops the last turns. In a paginated file nothing before the last
+``session_meta`` is read. Codex silently drops an item that is not spelled as it reads it.
 
-Codex resumes no file that does not start with a head, ``session_meta``, that it can read. All that
-a head must have is in the name of the file or in its other lines, so that a lost one can be written
-again. Results of tools that are not where a resume looks for them may still be in the events.
+Codex resumes only a file that starts with a readable head, ``session_meta``. All that a head must
+have is in the name of the file or in its other lines, so a lost head can be rebuilt. Results of
+tools that are not where a resume looks for them may still be in the events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lockstitch.formats.records import (
     as_dict,
     as_list,
     torn_fields,
-    unescaped,
+    unescape,
 )
 from lockstitch.formats.write_back import MessageHome
 
@@ -39,7 +39,7 @@ META = "session_meta"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAME = re.compile(rf"(?:rollout-.*?)?({_UUID.pattern})")
 _NEEDED = ("id", "timestamp", "cwd", "originator", "cli_version")
-# The fields of a head that come before the long ones, as they stand in the text of a torn one.
+# The fields of a head that come before the long ones, as they stand in the text of a torn head.
 _FIELD = re.compile(
     r'"(id|session_id|forked_from_id|timestamp|cwd|originator|cli_version|source|model_provider'
     r'|history_mode)"\s*:\s*"((?:[^"\\]|\\.)*)"'
@@ -50,13 +50,13 @@ _OWN_NAME = "lockstitch"
 
 
 def id_in(name: str) -> str | None:
-    """Return the id of the session in the name of a rollout, None if there is none."""
+    """Return the session's id from the name of a rollout, None if it has none."""
     match = _NAME.match(name)
     return match[1] if match else None
 
 
 def is_whole(value: dict[str, Any]) -> bool:
-    """Whether a line is a head with all that Codex cannot do without."""
+    """Whether a line is a head with everything that Codex needs."""
     payload = value.get("payload")
     if value.get("type") != META or type(payload) is not dict:
         return False
@@ -64,12 +64,12 @@ def is_whole(value: dict[str, Any]) -> bool:
     return texts and _UUID.fullmatch(payload["id"]) is not None
 
 
-def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
-    """Return a new head of a rollout, None if the id of its session is not known.
+def rebuild_head(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
+    """Return a new head for a rollout, None if the id of its session is unknown.
 
-    What is left of the old head counts first, then the name of the file, then its lines.
+    What is left of the old head is used first, then the name of the file, then its lines.
     """
-    known = _left(records, data)
+    known = _rest_of_head(records, data)
     lines = [record.value for record in records if record.is_record]
     own = known.get("id") or id_in(name)
     if own is None:
@@ -87,39 +87,40 @@ def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any]
     payload = {"id": own, **made, **mode, **known}
     head: dict[str, Any] = {"timestamp": payload["timestamp"]}
     if ordinals:
-        # that of a line before the first one that has any
+        # the ordinal of a line before the first line that has one
         head["ordinal"] = max(ordinals[0] - 1, 0)
     return {**head, "type": META, "payload": payload}
 
 
-def _left(records: Sequence[Record], data: bytes) -> dict[str, Any]:
-    """Return what can be read of a head that is torn, or lacks what it must have."""
+def _rest_of_head(records: Sequence[Record], data: bytes) -> dict[str, Any]:
+    """Return what can be read of a head that is torn, or that lacks required fields."""
     for record in records:
         value = record.value if record.is_record else {}
         payload = value.get("payload")
         if value.get("type") == META and type(payload) is dict and not is_whole(value):
             texts = {key for key in _NEEDED if type(payload.get(key)) is not str}
-            return _checked({key: own for key, own in payload.items() if key not in texts})
-    return _checked(torn_fields(data, f'"{META}"', _FIELD, behind='"payload"'))
+            return _without_bad_ids({key: own for key, own in payload.items() if key not in texts})
+    return _without_bad_ids(torn_fields(data, f'"{META}"', _FIELD, behind='"payload"'))
 
 
-def _checked(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields without ids that are none: Codex refuses a head with such an id."""
+def _without_bad_ids(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without invalid ids, for which Codex would refuse a head."""
     ids = ("id", "session_id", "forked_from_id")
     wrong = {key for key in ids if key in payload and not _UUID.fullmatch(str(payload[key]))}
     return {key: value for key, value in payload.items() if key not in wrong}
 
 
 def _time_of(own: str) -> str | None:
-    """Return the time that an id of version 7 begins with."""
+    """Return the time at the beginning of an id of version 7."""
     if own[14] != "7":
         return None
+    # its first 48 bits are milliseconds since 1970
     when = datetime.fromtimestamp(int(own[:8] + own[9:13], 16) / 1000, UTC)
     return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
 
 
 def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
-    """Return the first working directory that the lines name."""
+    """Return the first working directory that is named in the lines, None if there is none."""
     for value in lines:
         payload = value.get("payload")
         if value.get("type") == "turn_context" and type(payload) is dict:
@@ -129,14 +130,14 @@ def _folder(lines: Iterable[dict[str, Any]]) -> str | None:
         elif value.get("type") == "response_item":
             match = _FOLDER.search(dump(payload))
             if match:
-                return unescaped(match[1])
+                return unescape(match[1])
     return None
 
 
-def opening(records: Sequence[Record]) -> int:
+def find_opening(records: Sequence[Record]) -> int:
     """Return the number of the first piece of a file that Codex must be able to read, or -1.
 
-    Torn pieces and NUL bytes are findings of their own.
+    Torn pieces and NUL bytes have findings of their own.
     """
     other = (BLANK, BOM, NUL, TORN)
     return next((n for n, record in enumerate(records) if record.kind not in other), -1)
@@ -146,7 +147,7 @@ _OUTPUT_KINDS = ("function_call_output", "custom_tool_call_output", "local_shell
 
 
 def is_readable(item: dict[str, Any]) -> bool:
-    """Whether Codex reads an item when it loads a rollout, as far as that is known."""
+    """Whether Codex reads an item when it loads a rollout, as far as is known."""
     kind, content = item.get("type"), item.get("content")
     if kind in _OUTPUT_KINDS:
         return kind != _OUTPUT_KINDS[2] and type(item.get("output")) in (str, list)
@@ -156,8 +157,8 @@ def is_readable(item: dict[str, Any]) -> bool:
     return True
 
 
-def spelled(item: Any) -> Any:
-    """Spell an item as Codex does; the same object if it is so already."""
+def respell(item: Any) -> Any:
+    """Return an item as Codex spells it; the same object if it is so already."""
     if type(item) is not dict or is_readable(item):
         return item
     if item.get("type") in _OUTPUT_KINDS:
@@ -180,7 +181,7 @@ def _block(block: Any, kind: str) -> Any:
 
 
 def _words(output: Any) -> Any:
-    """Return the words of an output that older versions kept in an object."""
+    """Return the words of an output, which older versions kept in an object."""
     if type(output) in (str, list):
         return output
     content = output.get("content") if type(output) is dict else None
@@ -199,7 +200,7 @@ TYPES = frozenset(
 )
 _PAYLOAD = ("payload",)
 _REPLACEMENT = ("payload", "replacement_history")
-# What the program itself puts into the user's or the developer's mouth; no turn starts there.
+# What the program itself puts into user and developer messages; no turn starts there.
 _CONTEXT = (
     "<user_instructions>",
     "# AGENTS.md instructions",
@@ -215,7 +216,7 @@ _CONTEXT = (
     "<recommended_plugins>",
     "<hook_prompt",
 )
-# Of those, what holds for the whole session.
+# The ones that hold for the whole session.
 _SETTING = _CONTEXT[:4]
 _SUMMARY = "Another language model started to solve this problem"
 _NO_SUMMARY = "(no summary available)"
@@ -239,8 +240,8 @@ def is_bare_item(value: dict[str, Any]) -> bool:
     return "payload" not in value and type(value.get("type")) is str
 
 
-def misspelled(value: dict[str, Any]) -> list[Path]:
-    """Return the paths to items that the program cannot read, so that it skips the line."""
+def find_misspelled(value: dict[str, Any]) -> list[Path]:
+    """Return the paths to items that the program cannot read, for which it skips the line."""
     payload = payload_of(value)
     if value.get("type") == ITEM:
         return [] if is_readable(payload) else [_PAYLOAD]
@@ -252,7 +253,7 @@ def misspelled(value: dict[str, Any]) -> list[Path]:
     ]
 
 
-def metas(records: Sequence[Record]) -> list[int]:
+def find_metas(records: Sequence[Record]) -> list[int]:
     """Return the numbers of the records with the session's own data that the program reads."""
     return [
         number
@@ -262,14 +263,14 @@ def metas(records: Sequence[Record]) -> list[int]:
 
 
 def is_prompt(item: dict[str, Any]) -> bool:
-    """Whether a turn starts with an item: words of a person or of another agent."""
+    """Whether an item starts a turn: words of a person or of another agent."""
     if item.get("type") == "agent_message":
         return True
     return _is_message(item, "user") and not _is_context(item)
 
 
 def setting_of(item: dict[str, Any]) -> str:
-    """Name the surroundings that an item describes, such as the working directory; "" for none."""
+    """Return which surroundings an item describes, such as the working directory; "" for none."""
     if not _is_message(item, "user"):
         return ""
     texts = [text.lstrip() for text in texts_of(item)]
@@ -277,7 +278,7 @@ def setting_of(item: dict[str, Any]) -> str:
 
 
 def summary_in(item: dict[str, Any]) -> str:
-    """Return the words of a summary that the program wrote, "" if an item is none."""
+    """Return the words of a summary that the program wrote, "" for any other item."""
     if not _is_message(item, "user"):
         return ""
     return next((text for text in texts_of(item) if text.startswith(_SUMMARY)), "")
@@ -301,15 +302,15 @@ def texts_of(item: dict[str, Any]) -> list[str]:
 
 
 class CodexThread:
-    """The items that a resume sends, and where each of them stands.
+    """The items that a resume sends, and the place of each.
 
-    ``hidden`` numbers the records that the program does not get to see, ``dropped`` counts the
+    ``hidden`` has the numbers of the records that the program never sees, ``dropped`` counts the
     turns that were rolled back.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        self.metas = metas(records)
+        self.metas = find_metas(records)
         self.meta = payload_of(records[self.metas[0]].value) if self.metas else {}
         self.is_paginated = self.meta.get("history_mode") == "paginated"
         self.items: list[dict[str, Any]] = []
@@ -318,12 +319,12 @@ class CodexThread:
         self.start = self.metas[-1] if self.is_paginated else 0
         for number in range(self.start, len(records)):
             record = records[number]
-            if record.is_record and is_read(record.value) and not misspelled(record.value):
+            if record.is_record and is_read(record.value) and not find_misspelled(record.value):
                 self._replay(number, record.value)
 
     @cached_property
     def hidden(self) -> list[int]:
-        """Return the records with items that stand before the last ``session_meta``."""
+        """The records with items that come before the last ``session_meta``."""
         return [
             number
             for number, record in enumerate(self.records[: self.start])
@@ -331,7 +332,7 @@ class CodexThread:
         ]
 
     def unsent(self) -> Iterator[tuple[str, str, list[int]]]:
-        """Return the records with items that are not sent, and why."""
+        """Yield the records with items that are not sent, and why."""
         sent = {home.number for home in self.homes}
         kinds = [r.value.get("type") if r.is_record else "" for r in self.records]
         items = [n for n, kind in enumerate(kinds) if kind == ITEM and n not in sent]
@@ -343,7 +344,7 @@ class CodexThread:
         )
         yield (
             SUMMED_UP,
-            "summed up by a compaction",
+            "summarized by a compaction",
             [number for number in items if self.start <= number < last],
         )
         yield LEFT, "rolled back", [number for number in items if number >= max(self.start, last)]
@@ -389,6 +390,7 @@ class CodexThread:
         if not starts or type(turns) is not int or turns <= 0:
             return
         cut = starts[-turns] if turns < len(starts) else starts[0]
+        # context that the program put before the prompt goes with it
         while cut > starts[0] and self._leads_in(self.items[cut - 1]):
             cut -= 1
         self.dropped += min(turns, len(starts))
@@ -408,22 +410,22 @@ _OUTPUTS = {
 def evidence_of(
     records: Sequence[Record], items: Iterable[dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Gather, by call id, the outputs that events hold of calls among the items."""
+    """Gather, by call id, the outputs in events for calls among the items."""
     calls = [item for item in items if str(item.get("type")) in _OUTPUTS]
     kinds = {str(call.get("call_id")): _OUTPUTS[call["type"]] for call in calls}
     found: dict[str, dict[str, Any]] = {}
     for record in records:
         if not record.is_record or record.value.get("type") != EVENT:
             continue
-        for call, text in _ended(payload_of(record.value)):
+        for call, text in _finished_calls(payload_of(record.value)):
             kind = kinds.get(call)
             if kind is not None and text:
                 found.setdefault(call, {"type": kind, "call_id": call, "output": text})
     return found
 
 
-def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Return the call that an event ends, and what came of it."""
+def _finished_calls(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the call that an event ends, and its outcome."""
     kind, call = event.get("type"), event.get("call_id")
     if kind == "item_completed":
         item = as_dict(event.get("item"))
@@ -438,21 +440,21 @@ def _ended(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
     elif kind == "mcp_tool_call_end":
         yield call, _answer(event.get("result"))
     elif kind == "patch_apply_end":
-        yield call, _joined(event)
+        yield call, _join_streams(event)
 
 
 def _command(event: dict[str, Any]) -> str:
-    """Return what a command came to, as the program sent it to the model or would have."""
+    """Return the outcome of a command, as the program sent it to the model or would have."""
     seen = event.get("formatted_output")
     if type(seen) is str and seen:
         return seen
     output = event.get("aggregated_output")
-    text = output if type(output) is str and output else _joined(event)
+    text = output if type(output) is str and output else _join_streams(event)
     code = event.get("exit_code")
     return f"Exit code: {code}\nOutput:\n{text}" if type(code) is int else text
 
 
-def _joined(event: dict[str, Any]) -> str:
+def _join_streams(event: dict[str, Any]) -> str:
     streams = (event.get("stdout"), event.get("stderr"))
     return "".join(text for text in streams if type(text) is str)
 

@@ -78,7 +78,7 @@ class GeminiCli(Format):
         self, path: str, head: Sequence[dict[str, Any]], tail: Sequence[dict[str, Any]]
     ) -> Glimpse:
         lines = [*head, *tail]
-        messages = [m for value in lines for m in _listed(value)]
+        messages = [m for value in lines for m in _messages_in(value)]
         heads = [value for value in lines if is_header(value)]
         about_it = [one for value in lines for one in (value, as_dict(value.get("$set")))]
         titles = [as_str(one.get("summary")) for one in about_it]
@@ -112,12 +112,16 @@ class GeminiCli(Format):
         return [*_asides(transcript.state)]
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Take out rewinds that lead nowhere, which hide all before them, and empty records."""
+        """Remove empty records, and rewinds to nowhere, which hide everything before them."""
         chat: Chat = transcript.state
         gone = dict.fromkeys(chat.lost, "LS704") | dict.fromkeys(_empty(chat), "LS610")
         for number, code in sorted(gone.items()):
             record = chat.records[number]
-            text = "a rewind to nowhere was taken out" if code == "LS704" else "holds nothing"
+            text = (
+                ("a rewind to a missing message was removed")
+                if code == "LS704"
+                else "holds nothing"
+            )
             ledger.note(RULES[code], "removed", record.place, text)
             ledger.set_aside(RULES[code], record.place, record.value)
         return [record for number, record in enumerate(chat.records) if number not in gone]
@@ -134,20 +138,20 @@ class GeminiCli(Format):
         return GeminiWriteBack(transcript, ledger).write_back(repaired)
 
 
-def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the messages of a record: itself, or those of a document."""
+def _messages_in(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages in a record: itself, or those of a document."""
     found = value.get("messages")
     return [one for one in found if type(one) is dict] if type(found) is list else [value]
 
 
 def _root_of(path: str) -> str | None:
-    """Return the working directory of the chats among which a file is, if it is noted there."""
+    """Return the working directory of the chats that a file is among, if it is recorded there."""
     folders = (place.parent for place in Path(path).parents if place.name == "chats")
     return next(filter(None, map(_root, folders)), None)
 
 
 def _is_project(path: str, folder: str) -> bool:
-    """Whether the chats of a working directory are kept where a file is: by digest, or by name."""
+    """Whether a file is among the chats of a working directory, by digest or by recorded name."""
     digest = sha256(os.fsencode(folder)).hexdigest()
     places = [place for place in Path(os.path.realpath(path)).parents if place.name == "chats"]
     return any(digest == place.parent.name or _root(place.parent) == folder for place in places)
@@ -168,19 +172,19 @@ def _findings(chat: Chat) -> Iterator[Finding]:
     for number in _empty(chat):
         yield new_finding("LS610", chat.records[number].place, "this record holds nothing")
     for number, hidden in chat.lost.items():
-        text = f"a rewind to a message that is not there hides the {len(hidden)} before it"
+        text = f"a rewind to a message that does not exist hides the {len(hidden)} before it"
         yield new_finding("LS704", chat.records[number].place, text)
 
 
 def _asides(chat: Chat) -> Iterator[Aside]:
-    """Return the messages that a rewind to nowhere hides, as they stood before it."""
+    """Yield the messages that a rewind to nowhere hides, as they stood before it."""
     for number, hidden in chat.lost.items():
         hidden_history = Chat([Record("", message.value) for message in hidden]).history
         homes = [[number] * len(row) for row in hidden_history.sources]
         history = History(
             hidden_history.dialect, hidden_history.messages, homes, hidden_history.paths
         )
-        reason = "hidden by a rewind to a message that is not there"
+        reason = "hidden by a rewind to a message that does not exist"
         yield Aside(LOST, number, number - 1, history, reason)
 
 
@@ -192,7 +196,7 @@ def _notes(chat: Chat) -> Iterator[str]:
     values = [message.value for message in chat.messages.values()]
     lists = [calls for value in values if type(calls := value.get("toolCalls")) is list]
     calls = [call for calls in lists for call in calls if type(call) is dict]
-    # The ids of the calls that hold their result, and of the results in messages of the user.
+    # The ids of calls that hold their result; results may also be repeated in user messages.
     held = {call["id"] for call in calls if call.get("result") and type(call.get("id")) is str}
     twice = 0
     for value in values:
@@ -202,8 +206,8 @@ def _notes(chat: Chat) -> Iterator[str]:
         twice += any(type(name) is str and name in held for name in ids)
     if twice:
         yield (
-            f"{several(twice, 'message')} of the user repeat results that their calls hold "
-            "already: a bug of Gemini CLI, whose resume sends both and is refused"
+            f"{several(twice, 'message')} of the user repeat results that their calls already "
+            "hold: a bug of Gemini CLI, whose resume sends both and is refused"
         )
     if chat.about.get("kind") == "subagent":
         yield "is a sub-agent's chat"

@@ -1,9 +1,10 @@
 """A chat of the Gemini CLI, turned into contents as the program does it, and written back.
 
-A message that comes again under its id replaces itself, a checkpoint replaces all, and a rewind
-takes a message and all behind it away. On a resume the calls of a message and their results become
-contents of their own; thoughts and what the program itself put in are not sent. So a part of the
-repaired contents is put where the chat keeps such parts: a response into the record of its call.
+A message with an id that came before replaces the earlier one, a checkpoint replaces everything,
+and a rewind removes a message and all after it. On a resume, the calls of a message and their
+results become contents of their own; thoughts, and what the program itself inserted, are not sent.
+So a part of the repaired contents is put where the chat keeps such parts, such as a response in the
+record of its call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lockstitch.repair.draft import Ledger
 from lockstitch.rules import RULES
 
 USER, MODEL = "user", "model"
-# What the program itself puts into the user's mouth, and commands to it.
+# What the program itself puts into user messages, and commands to it.
 _IGNORED = ("/", "?", "<session_context>", "<hook_context>")
 
 
@@ -34,12 +35,12 @@ class ChatPlace(Struct, frozen=True):
     path: Path = ()
 
     def at(self, *steps: str | int) -> ChatPlace:
-        """Return a place further in."""
+        """Return a place further inside."""
         return ChatPlace(self.number, (*self.path, *steps))
 
 
 class ChatMessage(Struct, frozen=True):
-    """A message of the chat as it is last, and where; ``first`` is where it came up."""
+    """The latest version of a message and its place; ``first`` is the record it first came in."""
 
     value: dict[str, Any]
     place: ChatPlace
@@ -64,10 +65,10 @@ def responses_in(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Chat:
-    """The messages of a file as they are last, and the contents that a resume sends.
+    """The latest version of a file's messages, and the contents that a resume sends.
 
-    ``places`` says, by identity, where each part of the contents stands; ``lost`` are the rewinds
-    to messages that are not there, each with what it hid.
+    ``places`` maps the identity of each part of the contents to its place. ``lost`` has the rewinds
+    to missing messages, each with the messages that it hid.
     """
 
     def __init__(self, records: Sequence[Record]) -> None:
@@ -119,7 +120,7 @@ class Chat:
     # What is sent.
 
     def _history(self) -> History:
-        """Build the contents; messages of the model in a row are one, as they are sent."""
+        """Build the contents; neighbouring messages of the model are joined, as they are sent."""
         history = History(GEMINI)
         for message in self.messages.values():
             for role, found in self._contents(message):
@@ -172,7 +173,7 @@ class Chat:
                 yield from _parts(result, where)
 
     def turns(self) -> int:
-        """Count what the user asked."""
+        """Return the number of prompts."""
         return sum(is_prompt(message.value) for message in self.messages.values())
 
 
@@ -183,7 +184,7 @@ def is_prompt(value: dict[str, Any]) -> bool:
 
 
 def is_ignored(parts: Sequence[dict[str, Any]]) -> bool:
-    """Whether the program leaves a message of the user out of what it sends."""
+    """Whether the program leaves a user message out of what it sends."""
     if any("text" not in part for part in parts):
         return False
     text = "".join(str(part["text"]) for part in parts).strip()
@@ -191,7 +192,7 @@ def is_ignored(parts: Sequence[dict[str, Any]]) -> bool:
 
 
 def _parts(content: Any, place: ChatPlace) -> Iterator[tuple[ChatPlace, dict[str, Any]]]:
-    """Return content as parts: the objects in it as they are, text as a part."""
+    """Yield content as parts: objects as they are, and text as a text part."""
     if type(content) is list:
         for index, item in enumerate(content):
             yield from _parts(item, place.at(index))
@@ -208,7 +209,7 @@ Part = dict[str, Any]
 
 
 class ChatSlot(Struct, eq=False):
-    """A part of the repaired contents: where it stands (or stood, before it was rewritten)."""
+    """A part of the repaired contents: its place, or the place it had before it was rewritten."""
 
     part: Part
     role: str
@@ -217,7 +218,7 @@ class ChatSlot(Struct, eq=False):
 
 
 class Lead(Struct, frozen=True):
-    """A response that goes in front of what a call's record holds already."""
+    """A response that goes before what a call's record already holds."""
 
     part: Part
 
@@ -234,22 +235,22 @@ class GeminiWriteBack:
         self.order = {id(part): n for n, part in enumerate(self.old_parts)}
         self.roles = {id(part): str(one.get("role")) for one in self.old for part in one["parts"]}
         self.owners = {message.place: message for message in self.chat.messages.values()}
-        # What changes in each message: values by their path in it.
+        # The changes in each message: new values by their path.
         self.patches: dict[ChatPlace, dict[Path, Any]] = {}
         self.added: dict[ChatPlace | None, list[Part]] = {}
         self.made = 0
 
     def write_back(self, repaired: Sequence[SourcedMessage]) -> list[Record]:
-        """Return the records of the file whose contents are the repaired ones."""
+        """Return the records of a file with the repaired contents."""
         slots = [slot for sourced in repaired for slot in self._slots(sourced)]
         self._place_parts(slots)
-        self._remove_the_rest(slots)
+        self._remove_others(slots)
         return self._file()
 
     # Which part stands where.
 
     def _slots(self, sourced: SourcedMessage) -> Iterator[ChatSlot]:
-        """Return the parts of a content, those that were rewritten with the place they had."""
+        """Yield the parts of a content; a rewritten part keeps the place it had."""
         role = str(sourced.message.get("role"))
         for part in sourced.message["parts"]:
             before = sourced.earlier.get(id(part), part)
@@ -261,10 +262,11 @@ class GeminiWriteBack:
             yield ChatSlot(part, role, place, changed=True)
 
     def _can_hold(self, before: Part, place: ChatPlace, part: Part, role: str) -> bool:
-        """Whether what a part became can stand where it stood.
+        """Whether a rewritten part can stand in its old place.
 
-        Nobody's words become another's; a call's record holds a call, and its result responses
-        only: the program sends them as one content, in which the provider takes nothing else.
+        The words of one role never become those of the other. A call's record holds a call, and its
+        result only responses: the program sends these as one content, in which the provider accepts
+        nothing else.
         """
         if self.roles[id(before)] != role:
             return False
@@ -276,7 +278,7 @@ class GeminiWriteBack:
         return True
 
     def _place_parts(self, slots: Sequence[ChatSlot]) -> None:
-        """Write what changed in its place, and find a place for what is new or moved."""
+        """Write changed parts in their places, and find places for new and moved ones."""
         stay = longest_kept_run([self.order.get(id(slot.part), NEW) for slot in slots])
         anchor: ChatPlace | None = None
         calls = [slot for slot in slots if "functionCall" in slot.part]
@@ -306,7 +308,7 @@ class GeminiWriteBack:
             patch[path] = value
 
     def _answer(self, slot: ChatSlot, calls: Sequence[ChatSlot]) -> bool:
-        """Put a new response to the call that it answers: into its record, or right behind it."""
+        """Put a new response into the record of the call it answers, or right after it."""
         response = slot.part.get("functionResponse")
         if type(response) is not dict:
             return False
@@ -336,22 +338,28 @@ class GeminiWriteBack:
         return None
 
     def _add(self, anchor: ChatPlace | None, slot: ChatSlot) -> None:
-        """Make a message for a part that no message has a place for."""
-        self.made += 1
+        """Make a message for a part that fits into no existing message."""
         near = self.owners[anchor] if anchor is not None else None
         near = near or self._first()
-        seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
-        value: dict[str, Any] = {
-            "id": str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
-        }
+        value: dict[str, Any] = {"id": self._new_id()}
         if near is not None:
             value["timestamp"] = near.value.get("timestamp")
         kind = "gemini" if slot.role == MODEL else USER
         value |= {"type": kind, "content": [slot.part]}
         self.added.setdefault(anchor, []).append(value)
 
-    def _remove_the_rest(self, slots: Sequence[ChatSlot]) -> None:
-        """Take out of the messages what is not among the repaired contents."""
+    def _new_id(self) -> str:
+        """Make the id of a message; one that an earlier repair made would take its place."""
+        while True:
+            self.made += 1
+            # derived from the session, so that the same repair makes the same id
+            seed = f"lockstitch:{self.chat.about.get('sessionId')}:{self.made}"
+            made = str(uuid5(NAMESPACE_URL, seed.encode("utf-8", "backslashreplace").decode()))
+            if made not in self.chat.messages and made not in self.chat.copies:
+                return made
+
+    def _remove_others(self, slots: Sequence[ChatSlot]) -> None:
+        """Remove from the messages whatever is not among the repaired contents."""
         kept = {slot.place for slot in slots if slot.place is not None}
         for part in self.old_parts:
             place = self.chat.places[id(part)]
@@ -373,7 +381,7 @@ class GeminiWriteBack:
             message = self.owners[owner]
             fields = patch_fields(message.value, patch)
             if not (fields.get("content") or fields.get("toolCalls")):
-                gone |= self._removed(owner, lists)
+                gone |= self._remove_message(owner, lists)
                 continue
             record = records[owner.number]
             for key, value in fields.items():
@@ -395,8 +403,10 @@ class GeminiWriteBack:
     def _first(self) -> ChatMessage | None:
         return next(iter(self.chat.messages.values()), None)
 
-    def _removed(self, owner: ChatPlace, lists: dict[tuple[int, Path], list[Any]]) -> set[int]:
-        """Take a message out: all lines with its id, or its place in a list."""
+    def _remove_message(
+        self, owner: ChatPlace, lists: dict[tuple[int, Path], list[Any]]
+    ) -> set[int]:
+        """Remove a message: all lines with its id, or its element in a list."""
         if not owner.path:
             copies = self.chat.copies[self.owners[owner].value["id"]]
             for number in copies:
@@ -411,7 +421,7 @@ class GeminiWriteBack:
         return set()
 
     def _behind(self, lists: dict[tuple[int, Path], list[Any]]) -> dict[int, list[Record]]:
-        """Return new lines by the line they follow; new elements of lists go to the lists."""
+        """Return new lines by the line that they follow; add new elements of lists to ``lists``."""
         found: dict[int, list[Record]] = {}
         for anchor, values in self.added.items():
             first = self._first()
@@ -441,27 +451,27 @@ def _key(named: dict[str, Any]) -> Any:
 
 
 def patch_fields(message: dict[str, Any], patch: dict[Path, Any]) -> dict[str, Any]:
-    """Return the content and the calls of a message with some values changed or gone."""
+    """Return the content and calls of a message with some values changed or removed."""
     fields: dict[str, Any] = {}
     for key in ("content", "toolCalls"):
         inside = {path[1:]: value for path, value in patch.items() if path[0] == key}
         if key in message:
-            fields[key] = _changed(message[key], inside)
+            fields[key] = _apply_edits(message[key], inside)
     return {key: ("" if value is _GONE else value) for key, value in fields.items()}
 
 
-def _changed(value: Any, edits: dict[Path, Any]) -> Any:
+def _apply_edits(value: Any, edits: dict[Path, Any]) -> Any:
     if not edits:
         return value
     if () in edits:
-        inside = _changed(value, {path: new for path, new in edits.items() if path})
-        return _spelled(inside, edits[()])
+        inside = _apply_edits(value, {path: new for path, new in edits.items() if path})
+        return _spell_like(inside, edits[()])
     if type(value) is list:
-        new = [_changed(item, _below(edits, index)) for index, item in enumerate(value)]
+        new = [_apply_edits(item, _below(edits, index)) for index, item in enumerate(value)]
         return [item for item in new if item is not _GONE]
     fields = dict(value)
     for key in {path[0] for path in edits}:
-        new = _changed(value.get(key), _below(edits, key))
+        new = _apply_edits(value.get(key), _below(edits, key))
         fields.pop(str(key), None)
         fields |= {} if new is _GONE else {key: new}
     return fields
@@ -471,8 +481,8 @@ def _below(edits: dict[Path, Any], step: str | int) -> dict[Path, Any]:
     return {path[1:]: value for path, value in edits.items() if path[0] == step}
 
 
-def _spelled(old: Any, new: Any) -> Any:
-    """Spell a part as the place has it that it goes to: text as text, a call as its record."""
+def _spell_like(old: Any, new: Any) -> Any:
+    """Return a part in the spelling of its place: text as text, a call as its record."""
     if type(new) is Lead:
         return [new.part, *as_list(old)]
     if type(new) is not dict:

@@ -1,13 +1,13 @@
-"""Stored values read and written by their structure: nothing is imported, called or unpickled.
+"""Reads and writes stored values by their structure: nothing is imported, called or unpickled.
 
-A value is never decoded as a whole and encoded again. Lists and maps are taken apart into the very
-bytes of what is in them, and put together again from these, so that what a repair does not touch
-stays as it is, whatever it is.
+A value is never decoded as a whole and encoded again. Lists and maps are split into the bytes of
+their elements and put together from these again, so everything that a repair does not touch stays
+as it is.
 
 LangGraph for Python writes msgpack, in which objects are extensions that name their class.
-LangGraph.js writes JSON, as LangGraph for Python did before: there a message is
-``{"lc": 1, "type": "constructor", "id": [path and class], "kwargs": {fields}}``; sets, maps,
-``undefined`` and the like are objects with ``"lc": 2``.
+LangGraph.js writes JSON, as LangGraph for Python did before. There a message is ``{"lc": 1, "type":
+"constructor", "id": [path and class], "kwargs": {fields}}``, and sets, maps, ``undefined`` and the
+like are objects with ``"lc": 2``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from lockstitch.formats import records
 from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, OVERWRITE, Coded
 from lockstitch.formats.records import read_json
 
-# What is nested deeper than this is no conversation, and costs more the deeper it is.
+# A value that is nested deeper is not a conversation, and costs more the deeper it is.
 DEEPEST = 64
-# Extensions of msgpack that have a value in them.
+# Extensions of msgpack that contain another value.
 NESTING = range(8)
 REMOVED = "remove"
 MESSAGE_CLASSES = {
@@ -53,24 +53,24 @@ _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionErr
 
 
 class Undecodable(ValueError):
-    """A value cannot be read; the text says why, and never what is in it."""
+    """A value cannot be read; the text says why, but never what the value holds."""
 
     @classmethod
     def after(cls, error: BaseException, coding: str) -> Undecodable:
-        """Return what an error of a decoder means, without its text, which may quote the value."""
+        """Return what a decoder's error means, without its text, which may quote the value."""
         if "truncated" in str(error):
             return cls("its bytes are cut off")
         if isinstance(error, RecursionError):
-            return cls("it is nested too deep")
-        return cls(f"its bytes are no valid {coding}")
+            return cls("it is nested too deeply")
+        return cls(f"its bytes are not valid {coding}")
 
 
 class StoredMessage(Struct, eq=False):
     """A message in a channel: ``view`` is what the core sees of it, ``raw`` are its bytes.
 
-    ``frame`` holds what is around the fields of an object, ``fields`` the bytes of each of them;
-    a message that is a plain map has no frame. ``tag`` names the coding, ``record`` and ``path``
-    say where it stands.
+    ``frame`` is what surrounds the fields of an object, ``fields`` the bytes of each field; a
+    message that is a plain map has no frame. ``tag`` names the coding, and ``record`` and ``path``
+    say where the message stands.
     """
 
     view: Any
@@ -83,21 +83,21 @@ class StoredMessage(Struct, eq=False):
 
     @property
     def id(self) -> str | None:
-        """Its id, by which updates find it."""
+        """The id by which updates find the message."""
         found = fields_of(self.view).get("id") if type(self.view) is dict else None
         return found if type(found) is str and found else None
 
     @property
     def type(self) -> str:
-        """Its type, as LangChain spells it."""
+        """The type of the message, as LangChain spells it."""
         return type_of(self.view) if type(self.view) is dict else ""
 
 
 class Codec(ABC):
-    """One way to write values. What it cannot read raises ``Undecodable``, and nothing else.
+    """One way to write values. If it cannot read one, it raises ``Undecodable`` and nothing else.
 
     ``objects`` says that new messages are objects, as they are wherever a reducer of LangGraph
-    makes them; not so in a list that an application keeps as plain maps.
+    makes them, but not in a list that an application keeps as plain maps.
     """
 
     tag: str
@@ -107,48 +107,48 @@ class Codec(ABC):
 
     @abstractmethod
     def fields(self, data: bytes) -> dict[str, bytes]:
-        """Take a map apart: the bytes of each value, by its key."""
+        """Split a map: return the bytes of each value, by its key."""
 
     @abstractmethod
     def items(self, data: bytes) -> list[bytes] | None:
-        """Take a list apart; None if it is no list."""
+        """Split a list: return the bytes of its elements; None if it is not a list."""
 
     @abstractmethod
     def plain(self, data: bytes) -> Any:
-        """Decode a value; what is no plain value in it becomes a text that stands for it."""
+        """Decode a value; anything in it that is not plain becomes a text that stands for it."""
 
     @abstractmethod
     def is_plain(self, data: bytes) -> bool:
-        """Whether a value is made of maps, lists and scalars alone."""
+        """Whether a value consists of maps, lists and scalars only."""
 
     @abstractmethod
     def message(self, data: bytes) -> StoredMessage | None:
-        """Read one message; None if it is something else."""
+        """Return a message; None if the value is something else."""
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """Write a value of which a part may be what ``plain`` gave."""
+        """Encode a value, parts of which may come from ``plain``."""
 
     @abstractmethod
     def write_message(self, view: Any, origin: StoredMessage | None) -> bytes:
-        """Write a message; fields that are those of its origin keep their bytes."""
+        """Encode a message; fields that are unchanged from its origin keep their bytes."""
 
     def join_list(self, items: Iterable[bytes]) -> bytes:
-        """Put a list together."""
+        """Encode a list from the bytes of its elements."""
         return self._pack([Raw(item) for item in items])
 
     def join_map(self, fields: Mapping[str, bytes]) -> bytes:
-        """Put a map together."""
+        """Encode a map from the bytes of its values."""
         return self._pack({key: Raw(value) for key, value in fields.items()})
 
     @abstractmethod
     def _pack(self, value: Any) -> bytes:
-        """Write a value that holds bytes of others."""
+        """Encode a value that contains encoded bytes."""
 
     def _write_fields(
         self, new: Mapping[str, Any], old: Mapping[str, Any], kept: Mapping[str, bytes]
     ) -> bytes:
-        """Write fields, of which those that are the very ones of before keep their bytes."""
+        """Encode fields; those that are the same objects as before keep their bytes."""
         return self.join_map(
             {
                 key: kept[key] if key in kept and old.get(key) is value else self.encode(value)
@@ -157,7 +157,7 @@ class Codec(ABC):
         )
 
     def _marked_value(self, fields: dict[str, bytes]) -> bytes | None:
-        """Return the value of an update that says in plain fields that it replaces all."""
+        """Return the value of an update whose plain fields say that it replaces everything."""
         if [*fields] == [OVERWRITE]:
             return fields[OVERWRITE]
         is_marked = "type" in fields and self.plain(fields["type"]) == OVERWRITE
@@ -169,19 +169,19 @@ class Codec(ABC):
 
     @abstractmethod
     def unwrap(self, data: bytes) -> bytes:
-        """Take that wrapping off; the same bytes if there is none."""
+        """Remove that wrapping; return the same bytes if there is none."""
 
     @abstractmethod
     def replacement_in(self, data: bytes) -> bytes | None:
-        """Return the value of an update that takes the place of what there was; None for others."""
+        """Return the value of an update that replaces what was there; None for other updates."""
 
     @abstractmethod
     def members(self, data: bytes) -> set[Any]:
-        """Return what is in a set of texts; nothing for any other value."""
+        """Return the members of a set of texts; an empty set for any other value."""
 
     @abstractmethod
     def fault(self, data: bytes) -> str:
-        """Return why a part of a value cannot be read; empty if all of it can be."""
+        """Return why part of a value cannot be read; empty if all of it can be."""
 
 
 def is_message(fields: Any) -> bool:
@@ -193,15 +193,16 @@ def is_message(fields: Any) -> bool:
 
 
 def is_role(value: Any) -> bool:
-    """Whether a word may stand before a text to say whose it is."""
+    """Whether a word may stand before a text to say who said it."""
     return type(value) is str and value in _ROLES
 
 
 def with_defaults(fields: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Return the fields of a new message with those that every message of its kind has."""
+    """Return the fields of a new message, with the fields that every message of its kind has."""
     return {**_SHARED_DEFAULTS, **_DEFAULTS.get(kind, {}), **fields}
 
 
+# LangGraph's codes for keyword arguments, Pydantic 1 and 2, and snapshots.
 _KEYWORDS, _OLD_MODEL, _MODEL, _SNAPSHOT_CODE = 2, 4, 5, 7
 _NESTS = frozenset({list, dict, Ext})
 _OVERWRITE = ("langgraph.types", "Overwrite")
@@ -209,6 +210,7 @@ _OVERWRITE = ("langgraph.types", "Overwrite")
 _LIST_CODES = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 _MAP_CODES = frozenset({*range(0x80, 0x90), 0xDE, 0xDF})
 _EXT_CODES = frozenset({*range(0xC7, 0xCA), *range(0xD4, 0xD9)})
+# The fewest parts of an object: module, name and fields.
 _LEAST = 3
 _MSGPACK_DEFAULTS: dict[str, dict[str, Any]] = {
     "ai": {"usage_metadata": None},
@@ -217,7 +219,7 @@ _MSGPACK_DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class MessageFrame(Struct, frozen=True):
-    """An object's extension code, its class, and what stands behind its fields."""
+    """An object's extension code, its class, and what follows its fields."""
 
     code: int
     module: str
@@ -226,7 +228,7 @@ class MessageFrame(Struct, frozen=True):
 
 
 class MsgpackCodec(Codec):
-    """Extensions stay what they are: each is kept by its bytes, under a text that stands for it."""
+    """Keeps extensions as they are: each keeps its bytes, with a text that stands for it."""
 
     tag = MSGPACK
 
@@ -245,7 +247,7 @@ class MsgpackCodec(Codec):
 
     def plain(self, data: bytes) -> Any:
         def stand_in(code: int, data: memoryview) -> str:
-            # A text of its own, by whose identity the bytes are found again.
+            # A new text object, by whose identity the bytes are found again.
             text = f"<object {code}>"
             self._kept[id(text)] = (text, Raw(msgpack.encode(Ext(code, bytes(data)))))
             return text
@@ -288,7 +290,7 @@ class MsgpackCodec(Codec):
             kept = self._kept.get(id(value))
             if kept is not None and kept[0] is value:
                 return kept[1]
-            # Half a character, as JSON may have it, becomes a mark: msgpack cannot hold it.
+            # Half a character, which JSON may hold but msgpack cannot, becomes a replacement mark.
             return value if value.isascii() else value.encode("utf-8", "replace").decode()
         if type(value) is list:
             return [self._restore(item) for item in value]
@@ -369,9 +371,9 @@ def _ext(data: bytes) -> Ext | None:
 
 
 def _walk(value: Any) -> Iterator[Any]:
-    """Yield a value and all in it, with what extensions hold; never deeper than is sane.
+    """Yield a value and everything in it, including what extensions contain, down to a limit.
 
-    A part that cannot be read is given as the error, since LangGraph passes over it as well.
+    A part that cannot be read is yielded as the error, since LangGraph skips it as well.
     """
     stack: list[tuple[Any, int]] = [(value, 0)]
     while stack:
@@ -384,7 +386,7 @@ def _walk(value: Any) -> Iterator[Any]:
         elif isinstance(found, Ext) and found.code in NESTING:
             try:
                 if depth == DEEPEST:
-                    raise Undecodable("it is nested too deep")  # noqa: TRY301
+                    raise Undecodable("it is nested too deeply")  # noqa: TRY301
                 stack.append((_decode(bytes(found.data), Any), depth + 1))
             except Undecodable as error:
                 stack.append((error, depth + 1))
@@ -400,12 +402,12 @@ def _decode(data: bytes, kind: Any) -> Any:
 _SNAPSHOT_TYPE = "delta_snapshot"
 _ENGINE = 2
 _DECODER = json.JSONDecoder()
-# The only path that LangGraph.js finds its messages by.
+# The only path by which LangGraph.js finds its messages.
 _PATH = ["langchain_core", "messages"]
 
 
 class JsonCodec(Codec):
-    """Values are plain JSON throughout, so that a text stands for itself."""
+    """Values are plain JSON throughout, so a text stands for itself."""
 
     tag = JSON
 
@@ -477,7 +479,7 @@ class JsonCodec(Codec):
                     outer[key] = origin.frame[key] if is_same else self.encode(value)
             return self.join_map({key: outer[key] for key in view})
         if self.objects and kind in MESSAGE_CLASSES:
-            # As its neighbours are written, so that their reader finds it.
+            # Write it like its neighbours, so that their reader finds it.
             fields = {key: value for key, value in fields_of(view).items() if key != "type"}
             path = [*(self._path or _PATH), MESSAGE_CLASSES[kind][1]]
             whole = with_defaults(fields, kind)
@@ -515,17 +517,17 @@ class JsonCodec(Codec):
 
 
 def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
-    """Take apart what the quick way refuses: texts with half a character, as JavaScript has.
+    """Split JSON that the quick way refuses: texts with half a character, as JavaScript writes.
 
-    The members come by their keys, those of a list by their numbers.
+    The members are returned by their keys, those of a list by their numbers.
     """
     text = ""
 
     def skip(at: int, mark: str = "") -> int:
-        """Return where the next sign is, behind a mark that has to stand there."""
+        """Return where the next token starts, after a mark that has to be here."""
         found = re.compile(rf"[ \t\r\n]*{re.escape(mark)}[ \t\r\n]*").match(text, at)
         if found is None:
-            raise ValueError("no valid JSON")
+            raise ValueError("not valid JSON")
         return found.end()
 
     members: dict[str, bytes] = {}
@@ -552,16 +554,16 @@ def _slice_json(data: bytes, opening: str) -> dict[str, bytes]:
 
 
 def new_codecs() -> dict[str, Codec]:
-    """Return the known codings, by LangGraph's name for them; fresh ones for each thread."""
+    """Return new instances of the known codings, by LangGraph's name; each thread needs its own."""
     return {MSGPACK: MsgpackCodec(), JSON: JsonCodec()}
 
 
 def codec_of(known: Mapping[str, Codec], value: Coded) -> Codec:
-    """Return the coding of a value, or say why there is none."""
+    """Return the coding of a value; raise Undecodable with the reason if there is none."""
     if value.tag in known:
         return known[value.tag]
     if "+" in value.tag:
         raise Undecodable("it is encrypted")
     if value.tag == "pickle":
         raise Undecodable("it is pickled, and loading that would run code")
-    raise Undecodable("its coding is not known")
+    raise Undecodable("its encoding is not known")

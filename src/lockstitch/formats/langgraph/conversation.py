@@ -1,8 +1,8 @@
-"""The conversation of a thread: that of its head, with what hangs on it merged in.
+"""The conversation of a thread: that of its head, with its pending writes merged in.
 
-The input of a run, what its finished tasks returned and what others failed with stays beside the
-checkpoint until the whole step is done. Updates are merged as LangGraph's own reducers do it, over
-stored messages.
+The input of a run, what its finished tasks returned, and the errors of others stay beside the
+checkpoint until the whole step is done. Updates are merged over stored messages as LangGraph's own
+reducers do it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from lockstitch.formats.langgraph.decisions import (
     makes_due,
     merge_messages,
     open_calls,
+    reason_to_wait,
     sort_writes,
 )
 from lockstitch.formats.langgraph.snapshot import (
@@ -57,13 +58,13 @@ _EMPTY = frozenset({"null", "empty"})
 
 
 class BrokenChain(ValueError):
-    """Says which checkpoint or write of a chain of changes is gone."""
+    """Says which checkpoint or write is missing from a chain of changes."""
 
 
 def apply_writes(
     left: Sequence[StoredMessage], writes: Iterable[StoredWrite], codings: Mapping[str, Codec]
 ) -> list[StoredMessage]:
-    """Merge writes, in the order in which LangGraph applies them."""
+    """Merge writes in the order in which LangGraph applies them."""
     updates: list[tuple[bool, list[StoredMessage]]] = []
     for write in sorted(writes, key=lambda write: write.order):
         if write.value.tag not in _EMPTY:
@@ -77,9 +78,9 @@ def apply_writes(
 def read_update(
     coding: Codec, data: bytes, record: int, path: tuple[str | int, ...] = ()
 ) -> list[StoredMessage]:
-    """Read the messages of an update: one or a list of them, in any form that a reducer takes.
+    """Return the messages of an update: one or a list, in any form that a reducer accepts.
 
-    What is no message yet becomes one, as the reducer makes it.
+    A value that is not a message yet becomes one, as the reducer would make it.
     """
     parts = coding.items(data)
     found: list[StoredMessage] = []
@@ -94,15 +95,15 @@ def read_update(
                 raw = coding.write_message(view, None)
                 item = coding.message(raw) or StoredMessage(view, raw, coding.tag)
             elif item is None:
-                raise Undecodable("it holds something that is no message")
+                raise Undecodable("it holds something that is not a message")
         item.record, item.path = record, (*path, number)
         found.append(item)
     return found
 
 
 def _coerce(value: Any) -> dict[str, Any] | None:
-    """Make a message of a text, of a role and a text, or of a map with a role."""
-    # LangChain, which does it for a live graph, makes objects, and need not be installed here.
+    """Return a message made from a text, from a role and a text, or from a map with a role."""
+    # LangChain does this for a live graph, but makes objects, and may not be installed here.
     if type(value) is str:
         return {"content": value, "type": "human"}
     if type(value) is list and len(value) == _PAIR and is_role(value[0]):
@@ -120,18 +121,18 @@ _TYPES = {"user": "human", "assistant": "ai", "developer": "system"}
 def read_stored(
     coding: Codec, data: bytes, record: int, path: tuple[str | int, ...]
 ) -> list[StoredMessage]:
-    """Read the value of a channel that holds a conversation; raises if it holds anything else."""
+    """Return the messages of a channel with a conversation; raise Undecodable for anything else."""
     whole = coding.unwrap(data)
     parts = coding.items(whole)
     if parts is None:
         if coding.plain(whole) is None:
             return []
-        raise Undecodable("it is no list of messages")
+        raise Undecodable("it is not a list of messages")
     found: list[StoredMessage] = []
     for number, part in enumerate(parts):
         item = coding.message(part)
         if item is None:
-            raise Undecodable("it holds something that is no message")
+            raise Undecodable("it holds something that is not a message")
         item.record, item.path = record, (*path, number)
         found.append(item)
     coding.objects = not found or any(item.frame is not None for item in found)
@@ -141,9 +142,9 @@ def read_stored(
 def replay_channel(
     snapshot: ThreadSnapshot, channel: str, codings: Mapping[str, Codec]
 ) -> list[StoredMessage]:
-    """Compute a conversation of which only changes are stored: from the last full value on.
+    """Compute a conversation that is stored as changes, starting from its last full value.
 
-    Raises ``BrokenChain`` if one of the ancestors that make up the value is gone.
+    Raises ``BrokenChain`` if one of the ancestors that make up the value is missing.
     """
     # Nearest first.
     chain: list[StoredCheckpoint] = []
@@ -159,7 +160,7 @@ def replay_channel(
     changes = [[one for one in stored.writes if one.channel == channel] for stored in chain]
     for child, parent, writes in zip([snapshot.head, *chain], chain, changes, strict=False):
         if child.versions.get(channel) != parent.versions.get(channel) and not writes:
-            raise BrokenChain(f"what was written behind checkpoint {parent.id} is gone")
+            raise BrokenChain(f"what was written after checkpoint {parent.id} is gone")
     items: list[StoredMessage] = []
     if channel in chain[-1].values:
         seed = chain[-1].values[channel]
@@ -169,22 +170,22 @@ def replay_channel(
     return items
 
 
-# Codings of what is no value to look into.
+# Codings of values that are not decoded.
 OPAQUE = frozenset({"null", "bytes", "bytearray", "empty"})
 _NEW_NAMES = 3
 _NO_TASKS = (b"", b"[]", b"\x90")
-# Of an error, in characters.
+# The longest text of an error, in characters.
 _LONGEST = 10_000
 
 
 class ThreadReading(Struct):
-    """What was understood of a snapshot.
+    """What was read from a snapshot.
 
-    ``base`` is the conversation in the head, ``items`` the one with all that hangs on it.
-    ``changes`` says that the channel stores changes only, ``due`` names the channels that make a
-    node run next. ``runs`` are those of subgraphs whose messages go on with this conversation,
-    ``apart`` those of which that cannot be said. ``others`` are further channels with
-    conversations of their own.
+    ``base`` is the conversation in the head, and ``items`` the same with all pending writes merged
+    in. ``changes`` says that the channel stores only changes, and ``due`` names the channels that
+    make a node run next. ``runs`` are those of subgraphs whose messages continue this conversation,
+    ``apart`` those of which that is unknown. ``others`` are further channels with conversations of
+    their own.
     """
 
     snapshot: ThreadSnapshot
@@ -194,7 +195,7 @@ class ThreadReading(Struct):
     items: list[StoredMessage] = field(default_factory=list)
     changes: bool = False
     due: tuple[str, ...] = ()
-    asked: frozenset[str] = frozenset()
+    is_asked: bool = False
     runs: list[ThreadReading] = field(default_factory=list)
     apart: list[ThreadReading] = field(default_factory=list)
     others: list[ThreadReading] = field(default_factory=list)
@@ -206,20 +207,20 @@ class ThreadReading(Struct):
 
     @property
     def is_workflow(self) -> bool:
-        """Whether it is surely of a function with tasks, and not of a graph with a state."""
+        """Whether this is surely a function with tasks, and not a graph with a state."""
         head = self.snapshot.head
         writes = ((write.channel, write.path) for write in head.writes)
         return is_workflow(head.versions, head.values, writes)
 
     @property
     def work(self) -> PendingWork[StoredWrite]:
-        """What hangs on the head, by what it is."""
+        """The writes attached to the head, sorted by kind."""
         writes = self.snapshot.head.writes
         return sort_writes((write.task, write.channel, write) for write in writes)
 
     @property
     def is_folded(self) -> bool:
-        """Whether anything hangs on the head that its conversation lacks."""
+        """Whether anything is attached to the head that its conversation lacks."""
         return len(self.base) != len(self.items) or any(
             one is not other for one, other in zip(self.base, self.items, strict=False)
         )
@@ -232,10 +233,11 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
     """
     snapshot = reading.snapshot
     head = snapshot.head
-    reading.asked = frozenset(reading.work.asking)
+    reading.due = tuple(name for name in head.values if is_due(reading, name))
+    reading.is_asked = bool(reading.work.asking)
     reading.channel = channel = named or _channel(reading)
     if channel is None:
-        reading.items = _with_runs(reading, [])
+        reading.items = _merge_runs(reading, [])
         return
     reading.changes = channel in wanted(head)
     if reading.changes:
@@ -245,19 +247,20 @@ def read_messages(reading: ThreadReading, named: str | None) -> None:
         coding = codec_of(reading.codings, value)
         reading.changes = coding.unwrap(value.data) is not value.data
         reading.base = read_stored(coding, value.data, head.record, (channel,))
-    reading.items = _with_runs(reading, _with_pending(reading, channel))
-    if not reading.asked:
-        # By ids: an error that answers the last call of a turn would make a rollback keep the turn.
+    reading.items = _merge_runs(reading, _merge_pending(reading, channel))
+    if not reading.is_asked:
+        # By ids only: an error that answers the last call of a turn would make a rollback keep the
+        # turn.
         lacking = calls_without_result(reading.items, real=True)
         reading.items += failed_results(reading, lacking, reading.items.copy)
 
 
-def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[StoredMessage]:
-    """Merge the messages of runs of subgraphs that had not returned, as their nodes return them.
+def _merge_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[StoredMessage]:
+    """Merge the messages of subgraph runs that had not returned, as their nodes would return them.
 
-    Such a run was given the conversation, or its end, and goes on with it under the same ids. One
-    that was given something else returns what only its node knows. What a repair has brought in
-    already is not brought in again.
+    Such a run was given the conversation, or its end, and continues it under the same ids. If it
+    was given something else, only its node knows what it returns. Messages that a repair has
+    brought in already are not brought in again.
     """
     returned = {task for task, _, _ in reading.work.returned}
     for snapshot in reading.snapshot.runs:
@@ -268,7 +271,7 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
             read_messages(run, None if reading.channel is None else reading.channel)
         except (BrokenChain, Undecodable):
             run.items = []
-        reading.asked |= run.asked
+        reading.is_asked |= run.is_asked or bool(reason_for(run))
         known = {item.id for item in items if item.id is not None}
         goes_on = bool(run.items) and run.items[0].id in known
         if not goes_on or run.snapshot.coding != reading.snapshot.coding:
@@ -281,13 +284,24 @@ def _with_runs(reading: ThreadReading, items: list[StoredMessage]) -> list[Store
     return items
 
 
-def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
-    """Merge what hangs on the head: the input of its run, then what its tasks returned."""
+def reason_for(reading: ThreadReading) -> str:
+    """Return what a thread waits for a person at; see ``decisions.reason_to_wait``."""
+    head = reading.snapshot.head
+    return reason_to_wait(
+        reading.work,
+        head.body.get("versions_seen"),
+        is_due=bool(reading.due),
+        has_open_calls=lambda: bool(calls_left_open(reading.base)),
+    )
+
+
+def _merge_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
+    """Merge what is attached to the head: the input of its run, then what its tasks returned."""
     head = reading.snapshot.head
     items = list(reading.base)
     on_channel = [write for write in head.writes if write.channel == channel]
     start = head.values.get(START)
-    # Once the node that takes an input up has returned, its messages are among the writes; and a
+    # Once the node that takes an input up has returned, its messages are among the writes. And a
     # repair that keeps an input has put them into the conversation.
     if start is not None and not on_channel and OWN not in head.metadata:
         data = (fields_in(reading, start) or {}).get(channel)
@@ -298,7 +312,7 @@ def _with_pending(reading: ThreadReading, channel: str) -> list[StoredMessage]:
 
 
 def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
-    """Take a value apart that should be a map; None if it is none."""
+    """Split a value that should be a map; return None if it is not."""
     if value.tag in OPAQUE:
         return None
     try:
@@ -308,9 +322,9 @@ def fields_in(reading: ThreadReading, value: Coded) -> dict[str, bytes] | None:
 
 
 def _channel(reading: ThreadReading) -> str | None:
-    """Find the channel of the conversation: the one that is named so, or the first of its kind.
+    """Return the channel of the conversation: the one with the usual name, or the first that fits.
 
-    Raises Undecodable if the channel of that name is there, but cannot be read at all.
+    Raises Undecodable if the channel with that name exists, but cannot be read at all.
     """
     head = reading.snapshot.head
     if reading.is_workflow:
@@ -331,7 +345,7 @@ def _channel(reading: ThreadReading) -> str | None:
 
 
 def _holds(reading: ThreadReading, channel: str) -> bool:
-    """Whether a channel holds a list of messages, and nothing else."""
+    """Whether a channel holds a list of messages and nothing else."""
     value = reading.snapshot.head.values[channel]
     try:
         coding = codec_of(reading.codings, value)
@@ -342,9 +356,10 @@ def _holds(reading: ThreadReading, channel: str) -> bool:
 
 
 def is_due(reading: ThreadReading, name: str) -> bool:
-    """Whether a channel makes a node run next: an edge from several, once all have come.
+    """Whether a channel makes a node run next; an edge from several does once all have arrived.
 
-    In old checkpoints a node that has run stands under its own name for those behind it.
+    In old checkpoints, a finished node leaves its name in a channel of that name, which makes the
+    next nodes run.
     """
     value = reading.snapshot.head.values[name]
 
@@ -363,10 +378,10 @@ def is_due(reading: ThreadReading, name: str) -> bool:
 
 
 def calls_without_result(items: Sequence[StoredMessage], *, real: bool = False) -> set[str]:
-    """Return the ids of the calls of which no answer is in a conversation, wherever it stands.
+    """Return the ids of calls without an answer anywhere in a conversation.
 
-    That is what can be looked for by ids alone: beside an ancestor, nobody knows which of two
-    replies a call was in. With ``real`` a placeholder is no answer.
+    This is for a search by ids alone: beside an ancestor, nobody knows which of two replies a call
+    was in. With ``real``, a placeholder is not an answer.
     """
     calls: set[str] = set()
     answered: set[str] = set()
@@ -383,9 +398,9 @@ def calls_without_result(items: Sequence[StoredMessage], *, real: bool = False) 
 def calls_left_open(
     items: Sequence[StoredMessage], *, real: bool = False, at_end: bool = False
 ) -> dict[str, str | None]:
-    """Return the calls that no result behind them answers; see ``decisions.open_calls``.
+    """Return the calls that no later result answers; see ``decisions.open_calls``.
 
-    With ``real`` a placeholder is no answer.
+    With ``real``, a placeholder is not an answer.
     """
     dialect = LangChain()
 
@@ -402,16 +417,16 @@ def calls_left_open(
     return open_calls(steps(), at_end=at_end)
 
 
-# Calls that failed. LangGraph stores what a task raised, and under which task; which call that was
-# is said by the list of tasks in the checkpoint.
+# Calls that failed. LangGraph stores what a task raised, and under which task; the list of tasks in
+# the checkpoint says which call that was.
 
 
 def failed_results(
     reading: ThreadReading, lacking: Collection[str], items: Callable[[], Sequence[StoredMessage]]
 ) -> Iterator[StoredMessage]:
-    """Return, for the calls that lack a result and failed, the messages that say so.
+    """Yield messages with the error of each call that failed and lacks a result.
 
-    ``items`` returns the conversation that the step had which failed.
+    ``items`` returns the conversation of the step that failed.
     """
     errors = reading.work.errors
     if not errors or not lacking:
@@ -422,8 +437,8 @@ def failed_results(
     sent = [*_sent_tasks(reading.snapshot.head.values.get(TASKS))]
 
     def at_end() -> Collection[str]:
-        # A task that was sent something had one call, even if the list of tasks is gone. And of
-        # several calls in one task, nothing is said: it is not known which of them failed.
+        # A task that was sent something had one call, even if the list of tasks is gone. If one
+        # task had several calls, nothing is said, since it is unknown which of them failed.
         is_sent = any(write.path.startswith(f"~{PUSH}") for _, _, write in errors)
         calls = {} if is_sent else calls_left_open(items(), real=True, at_end=True)
         return calls if len(calls) == 1 else ()
@@ -457,7 +472,7 @@ def failed_results(
 
 
 def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str) -> bool:
-    """Whether a write is of the task with that number; LangGraph.js keeps only the task's id."""
+    """Whether a write belongs to the task with that number; LangGraph.js only has the task's id."""
     if write.path:
         steps = write.path.removeprefix("~").split(", ")
         return (
@@ -476,7 +491,7 @@ def _is_task(reading: ThreadReading, write: StoredWrite, number: int, node: str)
 
 
 def _sent_tasks(value: Coded | None) -> Iterator[tuple[str, Any]]:
-    """Return the node and the argument of every task in the list of a head."""
+    """Yield the node and the argument of every task in the list of a head."""
     try:
         if value is None:
             return

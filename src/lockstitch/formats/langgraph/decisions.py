@@ -1,12 +1,12 @@
-"""What the repair of a stored thread and the one of a running graph decide alike.
+"""Decisions that the repair of a stored thread shares with that of a running graph.
 
-One works on rows that were read, and its messages are dicts; the other on the objects of a live
-checkpointer. Which writes count, whether a person is waited for, what a workflow is, what makes a
-node run next, which messages are the same and which ids new ones get, how updates are merged, which
-calls are open and which failed, and what is said of the checkpoint that is added: all of that is
-decided here.
+One works on rows that were read, and its messages are dicts. The other works on the objects of a
+live checkpointer. Both use these decisions: which writes count, whether a person is waited for,
+what a workflow is, and what makes a node run next; which messages are the same, which ids new ones
+get, and how updates are merged; which calls are open and which failed; and what the metadata of the
+added checkpoint says.
 
-Nothing is random: repairing the same conversation twice gives the same ids, and the same bytes; and
+Nothing is random: repairing the same conversation twice gives the same ids and the same bytes, and
 an answer has the same id whoever writes it.
 """
 
@@ -47,28 +47,29 @@ W = TypeVar("W")
 BREAKPOINT = "breakpoint"
 QUESTION = "interrupt"
 REMOVE_ALL = "__remove_all__"
+# The namespace of the ids that are derived here.
 _SPACE = UUID("6c6f636b-7374-5974-8368-6d6573736167")
 _SAME = ("content", "tool_calls", "invalid_tool_calls", "tool_call_id")
 _ANSWERS = frozenset({"tool", "ToolMessageChunk"})
 # The keys under which a task finds its call, in several versions.
 _CALL_KEYS = ("tool_call", "lg_tool_call", "toolCall")
-# What ends a tool from outside: whether it did its work is then not known.
+# What ends a tool from outside, so that it is unknown whether the tool did its work.
 _BROKEN_OFF = frozenset(
     {"CancelledError", "KeyboardInterrupt", "SystemExit", "GeneratorExit", "AbortError"}
 )
 _NAME = re.compile(r"\w*")
 
 
-# What hangs on a checkpoint
+# Writes attached to a checkpoint
 
 
 class PendingWork(Struct, Generic[W]):
-    """The writes on a checkpoint by what they are; control writes are none of it.
+    """The writes of a checkpoint, sorted by kind, without control writes.
 
     ``asking`` are the tasks that ask a person and have returned nothing. ``commands`` is what a
-    ``Command`` wrote to the state, ``returned`` what finished tasks returned to it, ``errors`` what
-    tasks failed with; each is a task, a channel, and what was written. ``has_run`` says that a task
-    of the step has left something.
+    ``Command`` wrote to the state, ``returned`` is what finished tasks returned to it, and
+    ``errors`` is what tasks failed with. Each entry is a task, a channel, and what was written.
+    ``has_run`` says that a task of the step has left something.
     """
 
     asking: set[str] = field(default_factory=set)
@@ -87,15 +88,15 @@ class PendingWork(Struct, Generic[W]):
 
 
 def sort_writes(writes: Iterable[tuple[str, str, W]]) -> PendingWork[W]:
-    """Sort writes by what they are; each comes with its task and its channel."""
+    """Sort writes by kind; each is given with its task and its channel."""
     work: PendingWork[W] = PendingWork()
     done: set[str] = set()
     for write in writes:
         task, channel, _ = write
         work.has_run |= task != NO_TASK
         if channel == INTERRUPT:
-            # A task that was answered once may ask again, so an answer that stands there is no
-            # proof that nobody is asked any more.
+            # A task that was answered once may ask again, so an existing answer does not prove that
+            # nobody is being asked any more.
             work.asking.add(task)
         elif channel == ERROR:
             work.errors.append(write)
@@ -109,10 +110,10 @@ def sort_writes(writes: Iterable[tuple[str, str, W]]) -> PendingWork[W]:
 def reason_to_wait(
     work: PendingWork[Any], seen: Any, *, is_due: bool, has_open_calls: Callable[[], bool]
 ) -> str:
-    """Return what a checkpoint waits for a person at, a question or a breakpoint; empty if not.
+    """Return why a checkpoint waits for a person, a question or a breakpoint; "" if not.
 
-    A breakpoint leaves no trace of its own. A thread that was resumed before, as ``versions_seen``
-    say, and that stands with open calls before a batch of which nothing has run, may be at one.
+    A breakpoint leaves no trace of its own. A thread may be at one if it was resumed before, as
+    ``versions_seen`` says, and has open calls before a batch of which nothing has run.
     """
     if work.asking:
         return QUESTION
@@ -123,17 +124,16 @@ def reason_to_wait(
 def is_workflow(
     versions: Collection[str], values: Collection[str], writes: Iterable[tuple[str, str]]
 ) -> bool:
-    """Whether a checkpoint is surely that of a workflow of the functional API (``@entrypoint``).
+    """Whether a checkpoint surely belongs to a workflow of the functional API (``@entrypoint``).
 
-    ``versions`` are the channels that have one, ``values`` those that hold something, ``writes``
-    the channel and the path of what was written beside it; an unknown path is empty. The first
-    input of a workflow, while none of its tasks has finished, looks like that of any graph: see
-    ``is_first_input``.
+    ``versions`` are the channels with a version, ``values`` those with a value, and ``writes`` has
+    the channel and the path of each write (an unknown path is empty). Until one of its tasks has
+    finished, the first input of a workflow looks like that of any graph: see ``is_first_input``.
     """
     if END in versions or PREVIOUS in versions:
         return True
-    # In a graph of states, nothing but the node that takes the input up runs before that is gone;
-    # but its nodes may call tasks, too, which leave what they return under the same name.
+    # In a graph of states, only the node that takes the input up runs before the input is removed.
+    # But its nodes may call tasks, too, which leave what they return under the same name.
     return START in values and any(
         channel in {RETURN, END, PREVIOUS}
         or (channel == ERROR and path and not path.endswith(START))
@@ -142,10 +142,10 @@ def is_workflow(
 
 
 def is_first_input(channels: Iterable[str], written: Iterable[str]) -> bool:
-    """Whether a checkpoint holds an input and nothing else, so that nobody knows whose it is.
+    """Whether a checkpoint holds only an input, so that its kind of graph is unknown.
 
-    A graph of states takes an input up at once. A workflow keeps it until it has ended, and can
-    be resumed only as long as it is there.
+    A graph of states takes an input up at once. A workflow keeps it until it has ended, and can be
+    resumed only as long as it is there.
     """
     return set(channels) == {START} and all(map(is_control, set(written) - {RETURN}))
 
@@ -155,8 +155,8 @@ def makes_due(
 ) -> bool:
     """Whether the value of a channel makes a node run next, in a graph of states.
 
-    ``is_task_sent`` looks into the list of tasks that were sent, ``names_in`` into the value of an
-    edge from several nodes, which is due once all of those have come that its name lists.
+    ``is_task_sent`` looks into the list of sent tasks. ``names_in`` looks into the value of an edge
+    from several nodes, which is due once all nodes in its name have arrived.
     """
     if channel == TASKS:
         return is_task_sent()
@@ -169,7 +169,7 @@ def makes_due(
 
 
 def fields_in(message: Any) -> Mapping[str, Any]:
-    """Return the fields of a message, whether it is a dict or an object; none of anything else."""
+    """Return the fields of a message, a dict or an object; an empty mapping for anything else."""
     found: Mapping[str, Any]
     found = fields_of(message) if type(message) is dict else getattr(message, "__dict__", {})
     return found
@@ -237,10 +237,10 @@ def make_distinct(messages: Sequence[M]) -> list[tuple[int, M]]:
 
 
 def add_ids(messages: Sequence[M], known: Sequence[M], *, always: bool = False) -> list[M]:
-    """Add ids to messages that are new: derived from their call and which answer to it they are.
+    """Add ids to new messages, derived from their call and from which answer to it they are.
 
-    Messages that were there before keep what they have; where none of them has an id, none gets
-    one, unless they ``always`` do.
+    Old messages keep what they have. If none of them has an id, new ones get none either, unless
+    ``always`` is set.
     """
     if known and not always and not any(map(id_of, known)):
         return list(messages)
@@ -264,7 +264,7 @@ def add_ids(messages: Sequence[M], known: Sequence[M], *, always: bool = False) 
 
 
 def derive_id(source: str, taken: set[str]) -> str:
-    """Derive an id from a text, one that is not taken yet, and take it."""
+    """Derive an id from a text that is not taken yet, and take it."""
     number = 0
     source = source.encode("utf-8", "replace").decode()
     while (found := str(uuid5(_SPACE, f"{source}:{number}" if number else source))) in taken:
@@ -274,7 +274,7 @@ def derive_id(source: str, taken: set[str]) -> str:
 
 
 def merge_messages(left: Sequence[M], right: Sequence[M]) -> list[M]:
-    """Merge an update as LangGraph's reducer does: a known id keeps its place, others go behind.
+    """Merge an update like LangGraph's reducer: known ids keep their place, others are appended.
 
     Messages are objects with a ``type`` and an ``id``. The removal of a message that is not there,
     which LangGraph refuses, does nothing.
@@ -300,7 +300,7 @@ def merge_messages(left: Sequence[M], right: Sequence[M]) -> list[M]:
 
 
 def fold_updates(left: Sequence[M], updates: Iterable[tuple[bool, Sequence[M]]]) -> list[M]:
-    """Merge updates one after the other; each says whether it replaces what there was."""
+    """Merge updates one after the other; each says whether it replaces what was there."""
     found = list(left)
     for replaces, new in updates:
         found = list(new) if replaces else merge_messages(found, new)
@@ -313,11 +313,11 @@ def fold_updates(left: Sequence[M], updates: Iterable[tuple[bool, Sequence[M]]])
 def open_calls(
     messages: Iterable[tuple[str | None, bool, Iterable[str]]], *, at_end: bool = False
 ) -> dict[str, str | None]:
-    """Return the calls that no result behind them answers, each with the id of its reply.
+    """Return the calls that no later result answers, each with the id of its reply.
 
-    A message comes as its id, whether it is a result, and the calls that it answers or makes. An
-    id may be used again in a later reply, which is then another call. With ``at_end``, only calls
-    count since which nothing was said but results.
+    A message is given as its id, whether it is a result, and the calls that it answers or makes. An
+    id may be used again in a later reply, and is then another call. With ``at_end``, only calls
+    count after which nothing but results was said.
     """
     found: dict[str, str | None] = {}
     for own, is_result, calls in messages:
@@ -332,11 +332,11 @@ def open_calls(
 
 
 def error_text(text: str) -> str | None:
-    """Return a recorded error as a model gets to read it; None if it was no error of a tool.
+    """Return a recorded error as a model may read it; None if it was not a tool's error.
 
-    LangGraph records the ``repr`` of whatever a task ended with, LangGraph.js its name and text,
-    also of what only says that the run was broken off from outside. A secret in it, such as the
-    password in the address of a server that did not answer, is replaced.
+    LangGraph records the ``repr`` of whatever ended a task, and LangGraph.js its name and text,
+    even if it only says that the run was interrupted from outside. Secrets in it, such as the
+    password in the address of a server that did not answer, are replaced.
     """
     found = _NAME.match(text)
     if found is not None and found.group() in _BROKEN_OFF:
@@ -351,14 +351,14 @@ def failed_calls(
     is_task: Callable[[str, W, int], bool],
     at_end: Callable[[], Collection[str]],
 ) -> dict[str, W]:
-    """Return the calls that the errors of a step are of, each with its error; none if in doubt.
+    """Return the calls to which the errors of a step belong, each with its error; none if in doubt.
 
-    ``sent`` are the calls that the tasks of the step were sent; ``is_task`` says whether a task,
-    which failed with that, is the one with a number among these. ``at_end`` returns the open calls
-    that the conversation ended with. If tasks were sent nothing, one node had all of these, and its
-    error is that of each: it ran them together. Yet only if nothing else failed: with several
-    errors, and where calls are open only further up, it may be the one of any node, such as that
-    of the model.
+    ``sent`` has the calls that were sent to the tasks of the step. ``is_task`` says whether a
+    failed task is the one with a given number among these. ``at_end`` returns the open calls with
+    which the conversation ended. If tasks were sent nothing, one node ran all of these open calls
+    together, and its error is the error of each. That holds only for a single error: with several
+    errors, or if calls are open only further up, an error may come from any node, such as the
+    model's.
     """
     found: dict[str, W] = {}
     for task, _, error in errors:
@@ -388,9 +388,9 @@ def change_channels(
     emptied: Collection[str],
     version: Version,
 ) -> tuple[dict[str, V], dict[str, Version]]:
-    """Return the values and versions of a head in which some channels change, and some end.
+    """Return the values and versions of a head after some channels change and others end.
 
-    ``version`` is that of all of these; what they made due is due no more where they end.
+    ``version`` is the new version of all of these; an ended channel makes nothing due any more.
     """
     kept = {name: value for name, value in values.items() if name not in emptied}
     new = dict.fromkeys(sorted({*changed, *emptied}), version)
@@ -400,7 +400,7 @@ def change_channels(
 def count_steps(
     counters: Mapping[str, Any], steps: int, whole: Collection[str]
 ) -> dict[str, tuple[int, int]]:
-    """Count on for channels that store only changes, but not for those now stored ``whole``."""
+    """Count up for channels that store only changes, but not for those now stored ``whole``."""
     return {
         name: (count[0], count[1] + steps)
         for name, count in counters.items()
@@ -413,7 +413,7 @@ def count_steps(
 def repair_metadata(
     old: Mapping[str, Any], head: str, codes: Iterable[str], counters: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what the metadata says of a checkpoint that a repair puts behind a head.
+    """Return the metadata of the checkpoint that a repair adds after a head.
 
     ``counters`` are those of the channels that store only changes.
     """

@@ -1,9 +1,9 @@
-"""Threads of a LangGraph graph as journals: what the records of one say, and add up to.
+"""Threads of a LangGraph graph as journals: what the records of one say, and what they add up to.
 
-A thread is a session; each ``put`` of a checkpoint and each ``put_writes`` is one record, and what
-a checkpoint shares with its parent is not written again. A message is an *item*, numbered in the
-order in which items come in the journal, and kept once; a list is the change that makes it from
-another list, numbered likewise. A value is coded as
+A thread is a session. Each ``put`` of a checkpoint and each ``put_writes`` is one record, and what
+a checkpoint shares with its parent is not written again. A message is an *item*: items are numbered
+in the order in which they come in the journal, and kept once. A list is stored as the change that
+makes it from another list; lists are numbered in the same way. A value is coded as
 
 - ``7`` for item 7, ``{"l": 3}`` for list 3, ``{"d": {…}}`` for a dictionary of coded values,
 - ``{"j": …}`` for JSON, ``{"x": name}`` for JSON in a blob,
@@ -13,8 +13,8 @@ another list, numbered likewise. A value is coded as
 An item is a message as LangChain writes it (``{"type": "ai", "data": {…}}``), the change of another
 item (``{"of": 7, "set": {…}}``), a task to send (``{"send": node, "arg": …}``), or coded as above.
 
-A thread can be written anew with some of its checkpoints only, and its conversation be read by
-whoever has none of LangGraph's classes.
+A thread can be written again with only some of its checkpoints, and its conversation can be read
+without any of LangGraph's classes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Fetch = Callable[[list[str]], dict[str, bytes]]
 
 
 def session_of(thread: str) -> str:
-    """Return the name of the session that keeps a thread; ids that cannot be one are hashed."""
+    """Return the name of the session that keeps a thread; an id that does not fit is hashed."""
     if _FITS.fullmatch(thread):
         return f"langgraph.{thread}"
     hashed = blake2b(thread.encode("utf-8", "surrogatepass"), digest_size=16)
@@ -59,13 +59,13 @@ def session_of(thread: str) -> str:
 
 
 class ThreadLine(Struct, frozen=True, tag_field="kind", tag="thread"):
-    """The first record: whose journal this is."""
+    """The first record, which says which thread the journal is of."""
 
     id: str
 
 
 class ListChange(Struct, frozen=True, array_like=True):
-    """A list: the first ``head`` and the last ``tail`` of another, with ``add`` in between."""
+    """A list: the first ``head`` and last ``tail`` elements of another, with ``add`` in between."""
 
     base: int
     head: int
@@ -78,8 +78,9 @@ class CheckpointLine(
 ):
     """A checkpoint, as far as it differs from its parent, if that is in the journal.
 
-    ``values`` are coded; null says that the channel has none any more. A channel that is not in
-    there has its parent's. ``body`` and ``meta`` go by their first level, ``seen`` by node.
+    ``values`` are coded; null says that the channel has no value any more. A channel that is not
+    listed has its parent's value. ``body`` and ``meta`` differ by their first level, ``seen`` by
+    node.
     """
 
     id: str
@@ -100,7 +101,7 @@ class CheckpointLine(
 
 
 class TaskWrite(Struct, frozen=True, array_like=True):
-    """What a task wrote: its ``index``-th write, or a fixed one below 0 for its signals."""
+    """A task's write number ``index``, or a fixed number below 0 for its signals."""
 
     index: int
     channel: str
@@ -128,7 +129,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def line_of(body: bytes) -> Line | None:
-    """Read a record; None for one that is not about a thread."""
+    """Return a record's line; None for a record that is not about a thread."""
     if not body.startswith(THREAD_RECORDS):
         return None
     try:
@@ -138,11 +139,11 @@ def line_of(body: bytes) -> Line | None:
     return line
 
 
-# What it adds up to
+# What the records add up to
 
 
 class CheckpointNode(Struct):
-    """A checkpoint with everything that it has, also from its parents."""
+    """A checkpoint with everything that it has, including its parents' part."""
 
     id: str
     parent: str
@@ -155,7 +156,7 @@ class CheckpointNode(Struct):
 
 
 class PendingWrite(Struct, frozen=True):
-    """A write that waits on a checkpoint, or made the next one."""
+    """A write that waits at a checkpoint, or made the next one."""
 
     task: str
     path: str
@@ -184,14 +185,14 @@ class ThreadJournal:
         self._flat: OrderedDict[int, list[Raw]] = OrderedDict()
 
     def apply(self, record: JournalRecord) -> None:
-        """Take the next record in; what is not about a thread changes nothing."""
+        """Apply the next record; one that is not about a thread only moves the head."""
         self.add(line_of(record.body), record.seq)
         self.size += len(record.body)
         self.at = max(self.at, record.at)
         self.head = Head(record.seq, record.digest, record.epoch)
 
     def add(self, line: Line | None, seq: int = 0) -> None:
-        """Take in what a record says."""
+        """Apply what a record says."""
         if isinstance(line, ThreadLine):
             self.id = line.id
         elif line is not None:
@@ -229,11 +230,11 @@ class ThreadJournal:
             self._latest[line.ns] = line.id
 
     def latest(self, ns: str = "") -> str:
-        """Return the id of a namespace's last checkpoint, "" without any."""
+        """Return the id of a namespace's last checkpoint, "" if there is none."""
         return self._latest.get(ns, "")
 
     def node(self, ns: str, checkpoint: str) -> CheckpointNode | None:
-        """Find a checkpoint."""
+        """Return a checkpoint, None if it is not there."""
         return self.spaces.get(ns, {}).get(checkpoint)
 
     def pending(self, ns: str, checkpoint: str) -> list[PendingWrite]:
@@ -242,7 +243,7 @@ class ThreadJournal:
         return sorted(found, key=lambda one: (one.path, one.task, one.index))
 
     def ancestors(self, ns: str, checkpoint: str) -> Iterator[CheckpointNode]:
-        """Return the checkpoints before one, nearest first, as far as they are there."""
+        """Yield the checkpoints before one, nearest first, as far as they are there."""
         space = self.spaces.get(ns, {})
         seen = {checkpoint}
         node = space.get(checkpoint)
@@ -253,10 +254,10 @@ class ThreadJournal:
                 yield node
 
     def elements(self, number: int) -> list[Raw]:
-        """Return the coded elements of a list; not to be changed."""
+        """Return the coded elements of a list, which must not be changed."""
         path: list[int] = []
         while number != NO_LIST and number not in self._flat:
-            # A list is made from an earlier one: anything else would go round for ever.
+            # A list is made from an earlier one; any other base would loop for ever.
             if not 0 <= number < len(self.lists) or self.lists[number].base >= number:
                 raise Damaged(f"a checkpoint names list {number}, which the journal lacks")
             path.append(number)
@@ -305,7 +306,7 @@ class OpaqueValue(Struct, frozen=True):
 class ValueDecoder:
     """Reads coded values, as far as that needs nothing but JSON.
 
-    Messages are given in LangChain's envelope, the rest as it is written.
+    Messages are returned in LangChain's envelope, everything else as it is written.
     """
 
     def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
@@ -313,11 +314,11 @@ class ValueDecoder:
         self._fetch = fetch
 
     def value(self, raw: Raw) -> Any:
-        """Read a coded value."""
+        """Return a coded value, decoded."""
         return self.coded(_decode(raw))
 
     def coded(self, coded: Any) -> Any:
-        """Read a coded value that was taken out of its JSON."""
+        """Return a coded value, decoded, after its JSON was parsed."""
         if isinstance(coded, int):
             return self.item(coded)
         if "j" in coded:
@@ -332,15 +333,15 @@ class ValueDecoder:
         return self.opaque(coded["t"], data) if "t" in coded else _decode(data)
 
     def blob(self, name: str) -> bytes:
-        """Read a large value."""
+        """Return a large value."""
         return self._fetch([name])[name]
 
     def list(self, number: int) -> list[Any]:
-        """Read a list."""
+        """Return a list, decoded."""
         return [self.value(raw) for raw in self.thread.elements(number)]
 
     def item(self, number: int) -> Any:
-        """Read an item."""
+        """Return an item, decoded."""
         form = self.form(number)
         return self.opaque(form["t"], self._bytes(form)) if "t" in form else form
 
@@ -369,15 +370,15 @@ class ValueDecoder:
         return self.blob(form["x"]) if "x" in form else b64decode(form["b"])
 
     def opaque(self, tag: str, data: bytes) -> Any:
-        """Read what a serialiser wrote."""
+        """Return what a serialiser wrote."""
         return OpaqueValue(tag, data)
 
     def snapshot(self, value: Any) -> Any:
-        """Read the snapshot of a delta channel."""
+        """Return the snapshot of a delta channel."""
         return value
 
 
-# Written anew
+# Writing a thread again
 
 _encode = msgspec.json.Encoder().encode
 
@@ -385,9 +386,9 @@ _encode = msgspec.json.Encoder().encode
 def rewrite_thread(
     thread: ThreadJournal, kept: Collection[tuple[str, str]], fetch: Fetch, at: int
 ) -> list[JournalEntry]:
-    """Write the checkpoints that are kept, and what was written to them, in full.
+    """Return entries for the checkpoints to keep, and for their writes, in full.
 
-    Writes whose checkpoint was never put go with the others.
+    Writes whose checkpoint was never put are dropped, like all the others.
     """
     copier = _JournalCopier(thread, fetch)
     entries = [copier.entry(ThreadLine(thread.id or ""), at)]
@@ -399,7 +400,7 @@ def rewrite_thread(
 
 
 class _JournalCopier:
-    """Writes values anew: items and lists get new numbers, and only those that are named stay."""
+    """Writes values again: items and lists get new numbers, and only used ones stay."""
 
     def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
         self._thread = thread
@@ -415,16 +416,16 @@ class _JournalCopier:
         self._done: set[tuple[str, str]] = set()
 
     def entry(self, line: Line, at: int) -> JournalEntry:
-        """Make an entry of a line, with the large values that it names."""
+        """Return an entry for a line, with the large values that it names."""
         self._count += 1
         blobs, self._blobs = self._blobs, {}
         return JournalEntry(f"kept-{self._count}", at, _encode(line), tuple(blobs.values()))
 
     def put(self, place: tuple[str, str], node: CheckpointNode) -> CheckpointLine:
-        """Write a checkpoint; it says all that it has, so its parent plays no part."""
-        values = {name: self._coded(_decode(raw)) for name, raw in node.values.items()}
-        body = {name: self._coded(_decode(raw)) for name, raw in node.body.items()}
-        meta = {name: self._coded(_decode(raw)) for name, raw in node.meta.items()}
+        """Return the line of a checkpoint with all that it has, whatever its parent has."""
+        values = {name: self._recode(_decode(raw)) for name, raw in node.values.items()}
+        body = {name: self._recode(_decode(raw)) for name, raw in node.body.items()}
+        meta = {name: self._recode(_decode(raw)) for name, raw in node.meta.items()}
         base = self._thread.node(place[0], node.parent)
         is_kept = base is not None and (place[0], node.parent) in self._done
         less = base if is_kept and base is not None else NO_NODE
@@ -442,19 +443,19 @@ class _JournalCopier:
             bodiless=tuple(name for name in less.body if name not in body),
             meta=meta,
             metaless=tuple(name for name in less.meta if name not in meta),
-            **self._taken(),
+            **self._take_new_parts(),
         )
 
     def writes(self, place: tuple[str, str]) -> list[WritesLine]:
-        """Write what was written to a checkpoint, task by task."""
+        """Return the lines of a checkpoint's writes, task by task."""
         tasks: dict[tuple[str, str], list[TaskWrite]] = {}
         lines = []
         for one in self._thread.writes.get(place, {}).values():
-            coded = self._coded(_decode(one.value))
+            coded = self._recode(_decode(one.value))
             tasks.setdefault((one.task, one.path), []).append(
                 TaskWrite(one.index, one.channel, coded)
             )
-        taken = self._taken()
+        taken = self._take_new_parts()
         space, own = place
         for (task, path), found in tasks.items():
             writes = tuple(found)
@@ -462,8 +463,8 @@ class _JournalCopier:
             taken = {}
         return lines
 
-    def _taken(self) -> dict[str, Any]:
-        """Return what the next line has to hold: new items, new lists, names of large values."""
+    def _take_new_parts(self) -> dict[str, Any]:
+        """Return what the next line has to hold: new items and lists, names of large values."""
         taken = {
             "items": tuple(self._new_items),
             "lists": tuple(self._new_lists),
@@ -472,16 +473,16 @@ class _JournalCopier:
         self._new_items, self._new_lists = [], []
         return taken
 
-    def _coded(self, coded: Any) -> Raw:
+    def _recode(self, coded: Any) -> Raw:
         if isinstance(coded, int):
             return Raw(b"%d" % self._item(coded))
         if "l" in coded:
             return Raw(b'{"l":%d}' % self._list(coded["l"]))
         if "d" in coded:
-            fields = {name: self._coded(one) for name, one in coded["d"].items()}
+            fields = {name: self._recode(one) for name, one in coded["d"].items()}
             return Raw(b'{"d":%s}' % _encode(fields))
         if "s" in coded:
-            return Raw(b'{"s":%s}' % bytes(self._coded(coded["s"])))
+            return Raw(b'{"s":%s}' % bytes(self._recode(coded["s"])))
         self._keep(coded)
         return Raw(_encode(coded))
 
@@ -495,10 +496,12 @@ class _JournalCopier:
         form = self._decoder.form(number)
         fields = form.pop("fields", None)
         if "send" in form:
-            form = {name: one if name == "send" else self._coded(one) for name, one in form.items()}
+            form = {
+                name: one if name == "send" else self._recode(one) for name, one in form.items()
+            }
         self._keep(form)
         if fields:
-            # What only a serialiser can read is written first, and its change behind it.
+            # A value that only a serialiser can read is written first, and its change after it.
             self._new_items.append(Raw(_encode(form)))
             base = len(self._items)
             self._items[-1 - base] = base
@@ -514,7 +517,7 @@ class _JournalCopier:
 
     def _list(self, number: int) -> int:
         if number not in self._lists:
-            elements = [self._coded(_decode(raw)) for raw in self._thread.elements(number)]
+            elements = [self._recode(_decode(raw)) for raw in self._thread.elements(number)]
             base = len(self._lists) - 1
             pairs = enumerate(zip(self._last, elements, strict=False))
             shorter = min(len(self._last), len(elements))
@@ -526,13 +529,13 @@ class _JournalCopier:
         return self._lists[number]
 
 
-# Its conversation
+# The conversation of a thread
 
 _NOTHING_SENT = (b'{"j":[]}', b'{"j":null}')
 
 
 def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadConversation:
-    """Read the messages of a thread, in LangChain's envelopes."""
+    """Return the messages of a thread, in LangChain's envelopes."""
     thread = ThreadJournal()
     for record in records:
         thread.apply(record)
@@ -549,7 +552,7 @@ def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadC
         return makes_due(channel, lambda: bytes(value) not in _NOTHING_SENT, set)
 
     if work.asking or any(is_due(*one) for one in node.values.items()):
-        # Work is left to do: the last calls, if some have no result yet, are open on purpose.
+        # Work is left to do, so the last calls are open on purpose if some have no result yet.
         asking = calls_without_result(items)
         for place, one in enumerate(items):
             calls = fields_of(one.view).get("tool_calls") or []
@@ -561,7 +564,7 @@ def read_conversation(records: Iterable[JournalRecord], fetch: Fetch) -> ThreadC
 
 
 class _MessageDecoder(ValueDecoder):
-    """Reads messages also where only msgpack could hold them."""
+    """Reads messages, even those that only msgpack could hold."""
 
     def __init__(self, thread: ThreadJournal, fetch: Fetch) -> None:
         super().__init__(thread, fetch)
@@ -584,10 +587,10 @@ class _MessageDecoder(ValueDecoder):
         return OpaqueValue(tag, data) if found is None else found.view
 
     def messages(self, node: CheckpointNode) -> list[StoredMessage]:
-        """Read the conversation of a checkpoint, with what was written to it."""
+        """Return the conversation of a checkpoint, with what was written to it."""
         channel = MESSAGES
         if channel not in node.versions:
-            # Else the only one that may hold it.
+            # Otherwise use the only channel that may hold it.
             fitting = [
                 name
                 for name, raw in node.values.items()
@@ -599,7 +602,7 @@ class _MessageDecoder(ValueDecoder):
             if len(fitting) != 1:
                 return []
             [channel] = fitting
-        # A channel that is stored as changes is made of what its ancestors have.
+        # A channel that is stored as changes is built from its ancestors.
         line = [node]
         if channel not in node.values:
             for one in self.thread.ancestors("", node.id):

@@ -1,12 +1,13 @@
 """The repair of a stored thread: what a resume would send, what is wrong, and the new checkpoint.
 
-The conversation is that of the head, with the input of a run and what its finished tasks returned
-merged in, as far as LangGraph has it beside the checkpoint. Where a person is asked, all of that
-is still to be used by LangGraph itself, and nothing counts as wrong that the answer will resolve.
+The conversation is that of the head. The input of a run and what its finished tasks returned are
+merged in, as far as LangGraph keeps them next to the checkpoint. If a person is being asked,
+LangGraph itself will still use all of that, and nothing that the answer will resolve counts as
+wrong.
 
-The checkpoint that a repair adds behind the head differs from it in its conversation, and in that
-nothing is left to run: whatever made a node run next is gone from it. All other values are the
-head's, byte for byte.
+The checkpoint that a repair adds after the head differs from it in two ways: in its conversation,
+and in that nothing is left to run. Whatever made a node run next is removed. All other values are
+the head's, byte for byte.
 """
 
 from __future__ import annotations
@@ -46,17 +47,16 @@ from lockstitch.formats.langgraph.conversation import (
     calls_without_result,
     failed_results,
     fields_in,
-    is_due,
     read_messages,
     read_stored,
     read_update,
+    reason_for,
 )
 from lockstitch.formats.langgraph.decisions import (
     add_ids,
     change_channels,
     count_steps,
     is_first_input,
-    reason_to_wait,
     repair_metadata,
     repeated_ids,
 )
@@ -103,9 +103,9 @@ def read_thread(
     *,
     forced: bool = False,
 ) -> Transcript:
-    """Understand one namespace of a thread; ``records`` are what the snapshot was made of.
+    """Parse one namespace of a thread; the snapshot was made from ``records``.
 
-    With ``forced``, a thread that waits for a person is understood as if it did not.
+    With ``forced``, a thread that waits for a person is parsed as if it did not.
     """
     head = snapshot.head
     reading = ThreadReading(snapshot, new_codecs())
@@ -120,16 +120,15 @@ def read_thread(
         if head.fault:
             code, text = "LS907", f"the checkpoint cannot be read: {head.fault}"
         else:
-            reading.due = tuple(name for name in head.values if is_due(reading, name))
             read_messages(reading, channel)
     except BrokenChain as error:
         code, text = "LS904", str(error)
     except Undecodable as error:
         code, text = "LS907", f"the conversation cannot be read: {error}"
     except RecursionError:
-        code, text = "LS907", "the conversation cannot be read: it is nested too deep"
+        code, text = "LS907", "the conversation cannot be read: it is nested too deeply"
     if code:
-        # It is not known what the thread holds: nothing is written to it.
+        # It is unknown what the thread holds, so nothing is written to it.
         transcript.findings.append(new_finding(code, _place(transcript, head.record), text))
         transcript.sealed = True
     else:
@@ -139,10 +138,10 @@ def read_thread(
 
 
 def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tuple[str, set[str]]:
-    """Return the channel of the conversation, and the calls in it that have no real result.
+    """Return the channel of the conversation, and the calls in it without a real result.
 
-    An earlier step may have left their results, which are then ``ThreadSnapshot.earlier``. There
-    are none where a person is asked, and where the conversation cannot be read.
+    An earlier step may have left their results, which then become ``ThreadSnapshot.earlier``. No
+    calls are returned if a person is being asked, or if the conversation cannot be read.
     """
     reading = ThreadReading(snapshot, new_codecs())
     if snapshot.head.fault:
@@ -151,7 +150,7 @@ def unanswered_calls(snapshot: ThreadSnapshot, channel: str | None = None) -> tu
         read_messages(reading, channel)
     except (BrokenChain, Undecodable, RecursionError):
         return "", set()
-    if reading.channel is None or reading.asked:
+    if reading.channel is None or reading.is_asked:
         return "", set()
     return reading.channel, calls_without_result(reading.items, real=True)
 
@@ -172,29 +171,23 @@ def _describe_thread(transcript: Transcript) -> None:
     views = LangChain().read([item.view for item in reading.items])
     transcript.turns = sum(view.role == USER for view in views)
     still_open = calls_left_open(reading.base)
-    reason = reason_to_wait(
-        reading.work,
-        head.body.get("versions_seen"),
-        is_due=bool(reading.due),
-        has_open_calls=lambda: bool(still_open),
-    )
-    # A run of a subgraph may ask where the head itself does not.
-    transcript.waiting = bool(reason or reading.asked) and not transcript.forced
-    # Only its own input makes a workflow go on that broke off.
+    # A run of a subgraph may ask even if the head itself does not.
+    transcript.waiting = bool(reading.is_asked or reason_for(reading)) and not transcript.forced
+    # A workflow that broke off continues only from its own input.
     is_resumable = reading.is_workflow and START in head.values
     if transcript.waiting:
         transcript.notes.append(
-            "waits for a person, and is left alone; --force-cleanup closes what waits"
+            "waits for a person, and is left alone; --force-cleanup closes what is waiting"
         )
     if is_resumable:
         transcript.notes.append(
-            "is a workflow that broke off, and is left alone: invoke(None, config) resumes it"
+            "is an interrupted workflow, and is left alone: invoke(None, config) resumes it"
         )
     elif reading.channel is None:
         transcript.notes.append("holds no conversation")
     if successor(head.id) is None:
         transcript.notes.append(
-            "has a last checkpoint whose id is no time, so that none can be put behind it"
+            "has a last checkpoint whose id is not a time, so none can be put after it"
         )
     others = _other_channels(reading)
     if others and not transcript.waiting and (reading.is_folded or still_open):
@@ -205,8 +198,9 @@ def _describe_thread(transcript: Transcript) -> None:
     in_use = {run.snapshot.namespace for run in reading.runs}
     below = [name for name in snapshot.below if name not in in_use]
     if below:
+        noun, has = ("run", "has") if len(below) == 1 else ("runs", "have")
         transcript.notes.append(
-            f"{len(below)} runs of subgraphs have checkpoints of their own, left alone"
+            f"{len(below)} {noun} of subgraphs {has} checkpoints of their own, left alone"
         )
     for name in head.missing:
         place = _place(transcript, head.record, name)
@@ -229,9 +223,9 @@ def _describe_thread(transcript: Transcript) -> None:
 
 
 def _other_channels(reading: ThreadReading) -> set[str]:
-    """Return the channels beside the conversation that something waits to be written to.
+    """Return the other channels, besides the conversation's, with writes waiting for them.
 
-    What is written to a channel that stores changes is part of every checkpoint behind it.
+    A write to a channel that stores changes is part of every later checkpoint, so it does not wait.
     """
     head = reading.snapshot.head
     start = head.values.get(START)
@@ -242,9 +236,9 @@ def _other_channels(reading: ThreadReading) -> set[str]:
 
 
 def _find_hidden(transcript: Transcript) -> Iterator[Finding]:
-    """Find what hangs on the head and a new prompt would hide, and messages with one id.
+    """Yield what is attached to the head and a new prompt would hide, and repeated ids.
 
-    That is the input of its run, and results.
+    That is the input of the head's run, and results.
     """
     reading: ThreadReading = transcript.state
     lacking = calls_left_open(reading.base, real=True)
@@ -273,11 +267,11 @@ def _find_hidden(transcript: Transcript) -> Iterator[Finding]:
     for number in repeated_ids([item.view for item in reading.items]):
         item = reading.items[number]
         place = _place(transcript, item.record, *item.path)
-        yield new_finding("LS906", place, f"the id {shown(item.id)} belongs to a message before it")
+        yield new_finding("LS906", place, f"the id {shown(item.id)} belongs to an earlier message")
 
 
 def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
-    """Find results that an earlier step left beside its checkpoint, where a prompt hid them."""
+    """Yield results that an earlier step left beside its checkpoint, hidden by a prompt."""
     reading: ThreadReading = transcript.state
     evidence = transcript.evidence
     dialect = LangChain()
@@ -298,6 +292,7 @@ def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
                 yield new_finding("LS901", _place(transcript, item.record, *item.path), text)
     still_open = calls_without_result(reading.items) - evidence.keys()
     for stored in reading.snapshot.failed if still_open else ():
+        # an error belongs to a call of its own checkpoint, so that counts as the head here
         then = ThreadReading(structs.replace(reading.snapshot, head=stored), reading.codings)
         then.items = reading.items
 
@@ -318,7 +313,7 @@ def _find_left_behind(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _find_unfinished(transcript: Transcript) -> Iterator[Finding]:
-    """Find what finished, and only the run that it belongs to can use."""
+    """Yield what has finished, but can only be used by the run it belongs to."""
     reading: ThreadReading = transcript.state
     head = reading.snapshot.head
     returned = sum(write.channel == RETURN for write in head.writes)
@@ -339,7 +334,7 @@ def _find_unfinished(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
-    """Find what LangGraph would import and call; and what nobody can read beside the messages."""
+    """Yield what LangGraph would import and call, and what nobody can read besides messages."""
     reading: ThreadReading = transcript.state
     head = reading.snapshot.head
     values = [(value, head.record, name) for name, value in head.values.items()]
@@ -351,14 +346,15 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
         place = _place(transcript, record, name)
         if value.tag == PICKLE:
             reported.add(PICKLED)
-            yield new_finding("LS902", place, _loading(PICKLED))
+            yield new_finding("LS902", place, _loading_text(PICKLED))
         for one, severity in unsafe_names(called_names(value.tag, value.data)).items():
             if one in reported:
                 continue
             reported.add(one)
-            text = _loading(str(one))
+            text = _loading_text(str(one))
             if severity == WARNING:
-                # Every thread of an application with classes of its own would count as broken.
+                # Otherwise every thread of an application with its own classes would count as
+                # broken.
                 transcript.notes.append(f"channel {shown(name)}: {text}")
             else:
                 yield new_finding("LS902", place, text)
@@ -374,23 +370,23 @@ def _unsafe_values(transcript: Transcript) -> Iterator[Finding]:
 
 
 def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Finding]:
-    """Find what is called by the rest of the head, and by all else that the thread has."""
+    """Yield what the rest of the head calls, and what everything else in the thread calls."""
     snapshot = transcript.state.snapshot
     head = snapshot.head
     whole = head.whole
     if whole is not None and whole.tag == PICKLE and PICKLED not in harmful:
         harmful.add(PICKLED)
-        yield new_finding("LS902", _place(transcript, head.record), _loading(PICKLED))
+        yield new_finding("LS902", _place(transcript, head.record), _loading_text(PICKLED))
     for one, severity in unsafe_names(called_names(whole.tag, whole.data) if whole else ()).items():
         if severity != WARNING and str(one) not in harmful:
             harmful.add(str(one))
             place = _place(transcript, head.record, *field_with(one, whole))
-            yield new_finding("LS902", place, _loading(str(one)))
+            yield new_finding("LS902", place, _loading_text(str(one)))
     for found in snapshot.unsafe:
         is_own = found.namespace == snapshot.namespace
         if is_own and found.name in harmful:
             continue
-        text = _loading(found.name)
+        text = _loading_text(found.name)
         if not is_own:
             text += f", in the namespace {shown(found.namespace)}"
         if found.rows > 1:
@@ -398,21 +394,21 @@ def _unsafe_outside(transcript: Transcript, harmful: set[str]) -> Iterator[Findi
         yield new_finding("LS902", found.place, text)
 
 
-def _loading(name: str) -> str:
+def _loading_text(name: str) -> str:
     if name == PICKLED:
-        return f"LangGraph, where it is allowed to load it, loads {PICKLED}"
+        return f"LangGraph, if it is allowed to load it, loads {PICKLED}"
     return f"LangGraph imports and calls {shown(name)} when it loads this"
 
 
 # Conversations in other channels than the one that a thread is known by, such as a supervisor's.
 #
-# Which reducer such a channel has is not known from outside. So nothing that waits to be written to
-# it is merged into it, but for the results of calls that are open in it; and a list counts as a
-# conversation only if all that is in it are message objects, and somebody is spoken to in it.
+# It cannot be known from outside which reducer such a channel has. So no write that waits for it is
+# merged into it, except results of calls that are open in it. And a list counts as a conversation
+# only if it holds nothing but message objects, and someone is spoken to in it.
 
 
 def read_others(reading: ThreadReading) -> None:
-    """Read every further channel of a head that holds a conversation."""
+    """Read every other channel of a head that holds a conversation."""
     snapshot = reading.snapshot
     reading.others = []
     for name, value in snapshot.head.values.items():
@@ -435,7 +431,7 @@ def read_others(reading: ThreadReading) -> None:
 
 
 def _results_for_other(other: ThreadReading) -> Iterator[StoredMessage]:
-    """Return the results of open calls that wait to be written to the channel."""
+    """Yield the results of open calls that wait to be written to the channel."""
     lacking = calls_left_open(other.base, real=True)
     found: list[StoredMessage] = []
     for write in other.snapshot.head.writes if lacking else ():
@@ -463,7 +459,7 @@ def _history_of(other: ThreadReading) -> History:
 
 
 def _find_in_other(other: ThreadReading, transcript: Transcript) -> Iterator[Finding]:
-    """Find what is wrong with the conversation of a channel."""
+    """Yield what is wrong with the conversation of a channel."""
     history = _history_of(other)
     for item in other.items[len(other.base) :]:
         call = shown(fields_of(item.view).get("tool_call_id"))
@@ -477,7 +473,7 @@ def _find_in_other(other: ThreadReading, transcript: Transcript) -> Iterator[Fin
 def repair_other(
     other: ThreadReading, transcript: Transcript, ledger: Ledger | None = None
 ) -> list[SourcedMessage]:
-    """Return the repaired conversation of a channel; nothing if it need not or cannot be."""
+    """Return the repaired conversation of a channel; empty if it needs or allows no repair."""
     history = _history_of(other)
     plan = repair.plan_history(history, frozenset())
     lossy = frozenset(f.code for f in plan.findings if f.lossy and f.code in repair.LOSSY)
@@ -489,16 +485,16 @@ def repair_other(
     return trace_sources(history, plan.repaired)
 
 
-# The checkpoint behind the head
+# The checkpoint after the head
 
 
 def repair_checkpoint(
     transcript: Transcript, messages: Sequence[SourcedMessage], codes: Iterable[str] = ()
 ) -> RepairedCheckpoint | None:
-    """Return the checkpoint with these messages, and nothing left to run; None if it has no id.
+    """Return the checkpoint with these messages and nothing left to run; None if it gets no id.
 
-    The transcript is one of ``read_thread``; messages that are its own keep their bytes. A head
-    that is not stored yet, since a repair is made in several steps, is not followed, but changed.
+    The transcript comes from ``read_thread``; its own messages keep their bytes. If the head is not
+    stored yet, since a repair takes several steps, it is changed instead of followed.
     """
     reading: ThreadReading = transcript.state
     head = reading.snapshot.head
@@ -506,7 +502,7 @@ def repair_checkpoint(
     try:
         new, version = successor(head.id), next_version(known)
     except (ValueError, OverflowError):
-        # Versions that cannot be counted.
+        # The versions cannot be counted up.
         return None
     is_countable = isinstance(version, str) or math.isfinite(version)
     if new is None or not is_countable or reading.channel is None:
@@ -529,7 +525,7 @@ def repair_checkpoint(
         body["updated_channels"] = sorted(updated)
     if "pending_sends" in body:
         body["pending_sends"] = []
-    # Before 4, a checkpoint's tasks are looked for among the writes of its parent.
+    # Before version 4, LangGraph looks for a checkpoint's tasks among its parent's writes.
     if type(body.get("v")) is int:
         body["v"] = max(body["v"], _TASKS_INSIDE)
     counters = count_steps(head.counters, 1, {reading.channel})
@@ -539,7 +535,7 @@ def repair_checkpoint(
         head.id,
         body,
         values,
-        # A live saver adds what its config says; here, what the head says is carried on.
+        # A live saver adds what its config says; here, the head's metadata is carried over.
         carried | repair_metadata(head.metadata, head.id, codes, counters),
         frozenset(changed),
         frozenset(due),
@@ -547,10 +543,10 @@ def repair_checkpoint(
 
 
 def _kept_input(reading: ThreadReading, value: Coded) -> Coded | None:
-    """Return the first input of a thread as it is kept, with the ids of its messages; None if not.
+    """Return a thread's first input to keep, with the ids of its messages; None if it is not kept.
 
-    It may be that of a graph of states that has not taken it up, or of a workflow, which cannot be
-    resumed without it. In a graph, messages that come twice under one id come once.
+    It may belong to a graph of states that has not taken it up, or to a workflow, which cannot be
+    resumed without it. In a graph, messages that occur twice under one id are merged.
     """
     head, channel = reading.snapshot.head, str(reading.channel)
     start = head.values.get(START)
@@ -597,7 +593,7 @@ def _repair_again(reading: ThreadReading, value: Coded, codes: Iterable[str]) ->
 
 
 def _value(reading: ThreadReading, messages: Sequence[SourcedMessage]) -> Coded:
-    """Return the value of a channel with these messages; what they were made of lends its bytes."""
+    """Return the value of a channel with these messages, reusing the bytes of their origins."""
     coding = reading.coding
     views = add_ids([one.message for one in messages], [item.view for item in reading.base])
     written: list[bytes] = []

@@ -1,16 +1,14 @@
-"""What a stored value makes LangGraph import and call, and how much that is to be feared.
+"""What a stored value makes LangGraph import and call, and how dangerous that is.
 
-What a stored value makes its reader call, found in its bytes: also where it is badly formed.
+The calls are found in the bytes of a value, even of a malformed one. A reader calls as it goes: by
+the time anyone sees the result, it has called what comes before the point at which a value breaks
+off, and what is under a key that occurs twice. A decoded value has lost these, so names are looked
+for in the order of the bytes.
 
-A reader calls as it goes: what stands before the place where a value breaks off, and what is under
-a key that stands there twice, has been called by the time anybody sees the result. So names are
-not looked for in a decoded value, which has lost these, but in the order of the bytes.
-
-Values that run code, in all that a thread has: not only in the checkpoint that is its head.
-
-LangGraph loads older checkpoints for time travel, for forks and for lists of what was, writes with
-the checkpoint they hang on, and the checkpoints of subgraphs with their runs. Most of a database
-is such rows, so that their bytes are searched, and only what may be harmful is looked into.
+Values that run code are looked for in everything that a thread has, not only in its head. LangGraph
+loads older checkpoints for time travel, forks and histories, writes along with the checkpoint that
+they are attached to, and the checkpoints of subgraphs with their runs. Most of a database consists
+of such rows, so their bytes are searched, and only suspicious ones are examined.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from lockstitch.formats.langgraph.snapshot import JSON, MSGPACK, Coded, UnsafeVa
 from lockstitch.rules import ERROR, WARNING
 
 COMPUTED = "<computed>"
-# The types that LangGraph itself builds in its strict mode, too.
+# The types that LangGraph builds even in its strict mode.
 SAFE = {
     "builtins": ("frozenset", "set"),
     "collections": ("deque",),
@@ -74,7 +72,7 @@ SAFE = {
 class CalledName(Struct, frozen=True):
     """What a stored value asks its reader to import and to call.
 
-    A module of ``COMPUTED`` is a name that is itself a value which has to be loaded first.
+    The module ``COMPUTED`` stands for a name that is itself a value which has to be loaded first.
     """
 
     module: str
@@ -82,7 +80,7 @@ class CalledName(Struct, frozen=True):
     method: str = ""
 
     def __str__(self) -> str:
-        """Write it as Python does."""
+        """Return the name as Python writes it."""
         steps = (self.module, self.name, self.method)
         return ".".join(step for step in steps if step)
 
@@ -100,8 +98,8 @@ _METHODS = frozenset({CalledName("datetime", "datetime", "fromisoformat")})
 def unsafe_names(names: Iterable[CalledName]) -> dict[CalledName, str]:
     """Return the names that are not known to be harmless, each with its severity.
 
-    A name in the standard library, one that has to be computed first, or one that is written as
-    functions are, is an error; a class of an application or of a library is a warning, since only
+    A name in the standard library, a name that has to be computed first, and a name that is written
+    like a function are errors. A class of an application or of a library is a warning, since only
     its owner knows what it does.
     """
     found: dict[CalledName, str] = {}
@@ -121,9 +119,9 @@ METHOD = 3
 NAMING = range(6)
 _BAD = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _JAVASCRIPT = "JavaScript"
-# Methods that only build what is named.
+# Methods that only build the named object.
 _BUILDING = frozenset({"construct", "model_construct", "from"})
-# How many bytes behind its first one a value has, or how many of them say how long it is.
+# The number of bytes after a value's first one, or the number of bytes that hold its length.
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 _FIXED |= {0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
 _COUNTED = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
@@ -133,7 +131,7 @@ _SHORT_TEXT = range(0xA0, 0xC0)
 _LONGER_TEXT = 0xD9
 _RESERVED = 0xC1
 _NONE = -1
-# LangGraph's reader, which calls itself for each, comes no deeper.
+# LangGraph's reader, which is recursive, gets no deeper.
 _DEEPEST = 1000
 
 
@@ -149,21 +147,22 @@ _PAIRS = b"|".join(
     for module, names in SAFE.items()
     for name in names
 )
-# A set of first bytes in front is what lets the search run over all others.
+# The set of first bytes at the front makes the search fast.
 _HEADER = rb"[\xc7-\xc9\xd4-\xd8](?:(?<=[\xd4-\xd8])|(?<=\xc7).|(?<=\xc8)..|(?<=\xc9)....)"
-# Whatever may be the beginning of an extension that calls something, but for what is harmless.
-# A method stands behind the arguments, so that it is always looked at.
+# Whatever may begin an extension that calls something, except harmless ones. A method comes after
+# its arguments, so it is always examined.
 _SUSPECT = re.compile(
     _HEADER + rb"(?:[\x00-\x02\x04\x05](?![\x93\x94](?:" + _PAIRS + rb"))|\x03)", re.DOTALL
 )
 _LISTS = range(0x93, 0xA0)
 _STRETCH = 4096
-# How far from its first byte an extension says what it calls: two texts of 255 bytes.
+# The farthest distance from its first byte at which an extension says what it calls: two texts of
+# 255 bytes.
 _FARTHEST = 600
 
 
 def called_in_msgpack(data: bytes) -> tuple[CalledName, ...]:
-    """Return all that a reader of msgpack imports and calls, each once."""
+    """Return everything that a reader of msgpack imports and calls, each once."""
     names: dict[CalledName, None] = {}
     if _SUSPECT.search(data) is not None:
         for code, inner in _extensions(data):
@@ -173,11 +172,11 @@ def called_in_msgpack(data: bytes) -> tuple[CalledName, ...]:
 
 
 def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
-    """Whether msgpack may call what is an error; false only if it surely does not.
+    """Whether msgpack may call something that is an error; false only if it surely does not.
 
-    What stands at the same place in ``harmless``, which surely calls nothing, is not looked at.
+    Bytes that are at the same place in ``harmless``, which surely calls nothing, are not examined.
     """
-    for start, end in _unlike(data, harmless):
+    for start, end in _differing_stretches(data, harmless):
         at = start
         while (found := _SUSPECT.search(data, at, end + _FARTHEST)) and found.start() < end:
             at = found.start() + 1
@@ -187,11 +186,11 @@ def may_call_in_msgpack(data: bytes, harmless: bytes = b"") -> bool:
     return False
 
 
-def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
-    """Return the stretches in which bytes differ from others, or are not followed by the same ones.
+def _differing_stretches(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the stretches in which bytes differ from others, or are followed by different ones.
 
-    Checkpoints follow each other with the same messages at the same places, and comparing is many
-    times faster than searching.
+    Consecutive checkpoints have the same messages at the same places, and comparing is many times
+    faster than searching.
     """
     start = None
     for at in range(0, len(data), _STRETCH):
@@ -206,7 +205,7 @@ def _unlike(data: bytes, other: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Return the extensions in a value as a reader meets them, as far as the bytes make sense."""
+    """Yield the extensions in a value as a reader meets them, as far as the bytes make sense."""
     left = [(0, len(data), 0)]
     while left:
         at, end, depth = left.pop()
@@ -221,9 +220,9 @@ def _extensions(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _measure(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return where the content of a value begins, how long it is, and the code of an extension.
+    """Return where the content of a value begins, its length, and the code of an extension.
 
-    Of a list and a map that is what says how many are in it: these follow one by one.
+    The content of a list or a map is only its count; the elements follow one by one.
     """
     first = data[at]
     if first in _FIXED_EXTENSION:
@@ -239,11 +238,11 @@ def _measure(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _name(code: int, data: bytes) -> CalledName:
-    """Return what is called, as LangGraph does: whatever stands at 0 and 1, in a list or a map."""
+    """Return what is called, by the rule LangGraph uses: items 0 and 1 of a list or a map."""
     try:
         value = msgspec.msgpack.decode(data)
     except _BAD:
-        # With more behind it, LangGraph reads it all the same.
+        # LangGraph reads a value even if more bytes follow it.
         return (None if code == METHOD else _head_of(data, 0)) or CalledName(COMPUTED, "")
     parts = dict(enumerate(value)) if type(value) in (list, str) else value
     parts = parts if type(parts) is dict else {}
@@ -254,7 +253,7 @@ def _name(code: int, data: bytes) -> CalledName:
 
 
 def _head_of(data: bytes, at: int) -> CalledName | None:
-    """Read the two texts at the beginning of a list; None if that is not what stands there."""
+    """Return the name in the two texts at the start of a list; None if there is no such list."""
     if at >= len(data) or data[at] not in _LISTS:
         return None
     found: list[str] = []
@@ -279,7 +278,7 @@ _MESSAGE = rb"""
 |"lc"\s*:\s*2\s*,\s*"type"\s*:\s*"undefined"
 """
 _HARMLESS = re.compile(_MESSAGE, re.VERBOSE)
-# Keys that make an object one that calls; letters that are written as numbers; other encodings.
+# Keys of objects that call something; letters that are written as numbers; other encodings.
 _KEYS = re.compile(rb'"lc"|"id"\s*:\s*[\[{]|\\u00[67]|\x00')
 _CALLS = 2
 
@@ -292,7 +291,7 @@ def may_call_in_json(data: bytes) -> bool:
 
 
 def called_in_json(data: bytes) -> tuple[CalledName, ...]:
-    """Return all that a reader of JSON imports and calls, each once."""
+    """Return everything that a reader of JSON imports and calls, each once."""
     names: dict[CalledName, None] = {}
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -303,13 +302,14 @@ def called_in_json(data: bytes) -> tuple[CalledName, ...]:
 
     if may_call_in_json(data):
         with suppress(ValueError, RecursionError, MemoryError):
-            # The very parser that LangGraph uses: it sees what stands there twice, or is cut off.
+            # The same parser that LangGraph uses: it sees keys that occur twice, or what is cut
+            # off.
             json.loads(data, object_pairs_hook=look)
     return tuple(names)
 
 
 def _names_of_path(path: Any, method: Any) -> Iterator[CalledName]:
-    """Return what an object names; LangGraph.js has single words that it knows itself."""
+    """Yield what an object names; LangGraph.js also has single words that it knows itself."""
     steps = list(path) if isinstance(path, list | dict | str) else []
     methods = [one for one in (method if isinstance(method, list) else [method]) if one]
     methods = [one for one in methods if one not in _BUILDING]
@@ -330,16 +330,16 @@ PICKLE = "pickle"
 
 
 def called_names(tag: str, data: bytes) -> tuple[CalledName, ...]:
-    """Return what a value in any coding calls; nothing for one that no reader looks into."""
+    """Return what a value in any coding calls; nothing for a coding that no reader decodes."""
     if tag == MSGPACK:
         return called_in_msgpack(data)
     return called_in_json(data) if tag == JSON else ()
 
 
 def may_call(tag: str, data: bytes, harmless: bytes = b"") -> bool:
-    """Whether a value may call what is an error; false only if it surely does not.
+    """Whether a value may call something that is an error; false only if it surely does not.
 
-    ``harmless`` is a value of the same tag for which that is so, which may be much alike.
+    ``harmless`` is a similar value of the same tag that surely does not.
     """
     if tag == MSGPACK:
         return may_call_in_msgpack(data, harmless)
@@ -347,7 +347,7 @@ def may_call(tag: str, data: bytes, harmless: bytes = b"") -> bool:
 
 
 def names_in(coding: Codec, data: bytes) -> CalledNames:
-    """Return all that a reader would import and call, however deep it is hidden."""
+    """Return everything that a reader would import and call, however deep it is hidden."""
     if coding.tag == JSON and not may_call_in_json(data):
         return CalledNames()
     fault = coding.fault(data)
@@ -358,7 +358,7 @@ PICKLED = "a pickle, which can hold any code"
 
 
 class KeptValue(Struct, frozen=True):
-    """A value somewhere in a thread: its row, and what it is in there."""
+    """A value somewhere in a thread, with its row and its namespace."""
 
     place: str
     namespace: str
@@ -366,7 +366,7 @@ class KeptValue(Struct, frozen=True):
 
 
 def find_unsafe(values: Iterable[KeptValue]) -> list[UnsafeValue]:
-    """Return what runs code, each thing that is called once in a namespace, where it is first."""
+    """Return what runs code: each called name once per namespace, at its first place."""
     found: dict[tuple[str, str], list[str]] = {}
     harmless: dict[str, bytes] = {}
     for one in values:
@@ -388,7 +388,7 @@ def find_unsafe(values: Iterable[KeptValue]) -> list[UnsafeValue]:
 
 
 def field_with(name: object, value: Coded) -> tuple[str, ...]:
-    """Return the path to the field of a checkpoint that calls something; empty if it is hidden."""
+    """Return the path to the checkpoint field that calls something; empty if it is hidden."""
     try:
         coding = new_codecs()[value.tag]
         fields = coding.fields(value.data)

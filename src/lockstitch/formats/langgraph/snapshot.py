@@ -1,12 +1,11 @@
-"""A thread as a store holds it: its last checkpoint, what hangs on it, and what a repair adds.
+"""A thread as a store holds it: its last checkpoint, its writes, and what a repair adds.
 
-These types know nothing of where they are stored. A reader of some database makes a
-``ThreadSnapshot`` of a thread and one namespace of it; ``repair.read_thread`` makes a transcript of
-that; and ``repair.repair_checkpoint`` gives the checkpoint that a repair adds, which a writer then
-stores.
+These types do not know where they are stored. A reader of some database makes a ``ThreadSnapshot``
+of one namespace of a thread, ``repair.read_thread`` makes a transcript of that, and
+``repair.repair_checkpoint`` returns the checkpoint that a repair adds, which a writer then stores.
 
-What LangGraph writes under names of its own, and the order of its ids and versions, is written
-down once, here: for the databases that are read from outside and for the graphs that run.
+LangGraph's reserved names, and the order of its ids and versions, are defined once, here, for
+databases that are read from outside and for running graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MESSAGES = "messages"
 START = "__start__"
 TASKS = "__pregel_tasks"
 ERROR = "__error__"
-# What the path of a task begins with that was sent to a node.
+# How the path of a task begins that was sent to a node.
 PUSH = "__pregel_push"
 SCHEDULED = "__scheduled__"
 INTERRUPT = "__interrupt__"
@@ -30,30 +29,33 @@ RESUME = "__resume__"
 PREVIOUS = "__previous__"
 RETURN = "__return__"
 END = "__end__"
-# What stands behind ``type``, or alone, in a value that replaces what a channel holds.
+# The value of ``type``, or the only key, in a value that replaces what a channel holds.
 OVERWRITE = "__overwrite__"
 # A channel that waits for several nodes: ``join:one+other:next``.
 JOIN = "join:"
-# What is counted in the metadata for channels that store only changes.
+# The key of the metadata that counts for channels which store only changes.
 COUNTERS = "counters_since_delta_snapshot"
-# What a repair of ours writes into the metadata.
+# The key under which our repairs write into the metadata.
 OWN = "lockstitch"
-# What a guard of ours writes beside a checkpoint.
+# The channel to which our guard writes beside a checkpoint.
 CLAIM = "__lockstitch_claim__"
-# What else stands among the writes without being what a node returned to the state.
+# Other writes that are not what a node returned to the state.
 _MARKS = ("__no_writes__", RETURN, PREVIOUS, "__error_source_node__")
-# Writes that belong to no task: the input of a run, what a ``Command`` says.
+# The task of writes that belong to none: the input of a run, what a ``Command`` says.
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 
-# What stands between a thread and a subgraph of it, in the name of a session.
+# Separates a thread from a subgraph of it, in the name of a session.
 MARK = "#"
 # A channel that makes one node run next: ``branch:to:next``.
 BRANCH = "branch:"
 _TRIGGERS = (BRANCH, "start:")
+# The version digit of ids that begin with their time, the part of it that stands after that digit,
+# and the latest such time.
 _BY_TIME = 6
 _LOW = 0xFFF
 _LAST = (1 << 60) - 1
-# 1970 in the ticks of such an id, of 100 nanoseconds, from 1582 on; and how many a second has.
+# 1970 in the ticks of such an id, which count 100 nanoseconds from 1582 on; and the ticks per
+# second.
 EPOCH = 0x01B21DD213814000
 _TICKS = 10_000_000
 _VERSION_WIDTH = 32
@@ -62,7 +64,7 @@ Version = str | int | float
 
 
 def session_name(thread: str, namespace: str) -> str:
-    """Name a thread; a subgraph of it stands behind a mark."""
+    """Return the name of a thread's session; a subgraph of it follows after a mark."""
     if not namespace:
         return thread
     return f"{thread.replace('%', '%25').replace(MARK, '%23')}{MARK}{namespace}"
@@ -74,16 +76,16 @@ def is_trigger(channel: str) -> bool:
 
 
 def is_control(channel: str) -> bool:
-    """Whether a write steers a run, and does not hold what a node returned."""
+    """Whether a write steers a run, rather than holding what a node returned."""
     own = (ERROR, SCHEDULED, INTERRUPT, RESUME, CLAIM, *_MARKS)
     return channel in own or is_trigger(channel)
 
 
 def successor(checkpoint: str) -> str | None:
-    """Return the id that sorts right behind a checkpoint's; None for the last one, or for no time.
+    """Return the id that sorts right after a checkpoint's; None if it is the last, or not a time.
 
-    A repair takes this one and not that of the moment: a run that is still alive has a later id
-    for whatever it writes next, so that its turn is never hidden behind a repair.
+    A repair uses this id, not one of the present moment. A run that is still alive has a later id
+    for whatever it writes next, so its turn is never hidden behind a repair.
     """
     time = ticks_of(checkpoint)
     if time is None or time == _LAST or str(UUID(checkpoint)) != checkpoint:
@@ -94,23 +96,24 @@ def successor(checkpoint: str) -> str | None:
 
 
 def ticks_of(checkpoint: str) -> int | None:
-    """Return the time in a checkpoint's id, in steps of 100 nanoseconds; None if it is no time."""
+    """Return the time in a checkpoint's id, in steps of 100 nanoseconds; None if it has none."""
     try:
         found = UUID(checkpoint).int
     except ValueError:
         return None
-    # By its digit: the ids of LangGraph.js need not have the variant that makes it a version.
+    # Check the version digit only: ids of LangGraph.js need not have the variant that makes it a
+    # version.
     return found >> 80 << 12 | found >> 64 & _LOW if found >> 76 & 0xF == _BY_TIME else None
 
 
 def seconds_of(checkpoint: str) -> float:
-    """Return when a checkpoint was made, as its id says; 0 for an id that is no time."""
+    """Return when a checkpoint was made, by its id; 0 for an id without a time."""
     ticks = ticks_of(checkpoint)
     return 0.0 if ticks is None else max((ticks - EPOCH) / _TICKS, 0.0)
 
 
 def next_version(versions: Iterable[Version]) -> Version:
-    """Return the version behind all versions of a checkpoint, in the way in which they are written.
+    """Return the version after all versions of a checkpoint, written in the same way.
 
     The savers of LangGraph write numbers, or texts of a number with leading zeros and a fraction.
     """
@@ -132,8 +135,8 @@ JSON = "json"
 class Coded(Struct, frozen=True):
     """A stored value: LangGraph's name for its coding, and its bytes.
 
-    Names are ``msgpack`` and ``json``, ``null``, ``bytes``, ``bytearray``, ``pickle``, and, for
-    what is encrypted, ``msgpack+aes`` and the like.
+    Names are ``msgpack``, ``json``, ``null``, ``bytes``, ``bytearray`` and ``pickle``, and
+    ``msgpack+aes`` and the like for encrypted values.
     """
 
     tag: str
@@ -152,19 +155,19 @@ class StoredWrite(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[bool, str, str, int]:
-        """What LangGraph sorts writes by; what no task wrote comes first."""
+        """The key by which LangGraph sorts writes; those of no task come first."""
         return self.task != NO_TASK, self.path, self.task, self.number
 
 
 class StoredCheckpoint(Struct):
-    """A checkpoint: the fields of its body without ``channel_values``, which are ``values``.
+    """A checkpoint: the fields of its body, with ``channel_values`` apart as ``values``.
 
     ``body`` holds plain values, decoded (``v``, ``ts``, ``id``, ``channel_versions``,
-    ``versions_seen``, ``updated_channels`` and what else there is); a field that is no plain value
-    stays ``Coded``. ``missing`` names the channels whose row is gone, where a store has a row for
-    each. ``fault`` says why it cannot be decoded, and is empty if it can. ``record`` is the number
-    of the record it is in. ``writes`` are those that hang on it, in any order. ``whole`` is all of
-    it as it is stored, where that is one value.
+    ``versions_seen``, ``updated_channels`` and others); a field that is not plain stays ``Coded``.
+    ``missing`` names the channels whose row is missing, in stores with a row for each. ``fault``
+    says why the checkpoint cannot be decoded, and is empty if it can be. ``record`` is the number
+    of the record it is in. ``writes`` are the writes attached to it, in any order. ``whole`` is the
+    whole checkpoint as stored, if that is one value.
     """
 
     id: str
@@ -185,12 +188,12 @@ class StoredCheckpoint(Struct):
 
     @property
     def counters(self) -> dict[str, Any]:
-        """What LangGraph counts for channels that store only changes."""
+        """LangGraph's counters for channels that store only changes."""
         return _fields(self.metadata.get(COUNTERS))
 
     @property
     def own(self) -> dict[str, Any]:
-        """What a repair of ours says of it."""
+        """What one of our repairs says about it."""
         return _fields(self.metadata.get(OWN))
 
 
@@ -199,16 +202,16 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 class LostBranch(Struct, frozen=True):
-    """A branch that the head does not descend from: its last checkpoint, and its own turns."""
+    """A branch from which the head does not descend: its last checkpoint, and its own turns."""
 
     leaf: str
     turns: int
 
 
 class UnsafeValue(Struct, frozen=True):
-    """Something that is called when a value outside the head is loaded, and where it is first.
+    """A name that is called when a value outside the head is loaded, and its first place.
 
-    ``rows`` counts the values of that namespace that call it.
+    ``rows`` counts the values in that namespace that call it.
     """
 
     place: str
@@ -218,18 +221,18 @@ class UnsafeValue(Struct, frozen=True):
 
 
 class ThreadSnapshot(Struct):
-    """One namespace of a thread: its head, and all that is needed to understand it.
+    """One namespace of a thread: its head, and everything needed to understand it.
 
-    ``ancestors`` are there, nearest first, only where ``wanted(head)`` names channels: up to the
-    one that stores the last of these channels, with their writes on these channels. ``cut`` is the
-    id of an ancestor whose row is gone. ``earlier`` are the writes of ancestors on the channel of
-    the conversation, nearest first; they are there only where ``repair.unanswered_calls`` names
-    calls that have no result, which may be among them; ``failed`` are ancestors on which errors of
-    tasks hang, nearest first, with these and the list of their tasks. ``coding`` is that of the
+    ``ancestors``, nearest first, are only filled if ``wanted(head)`` names channels. They go back
+    to the one that stores the last of these channels, with their writes on these channels. ``cut``
+    is the id of an ancestor whose row is missing. ``earlier`` are the writes of ancestors on the
+    channel of the conversation, nearest first. They are only filled if ``repair.unanswered_calls``
+    names calls without a result, which may be among them. ``failed`` are ancestors with errors of
+    tasks, nearest first, with these errors and the list of their tasks. ``coding`` is that of the
     head's values: ``msgpack`` from Python, ``json`` from LangGraph.js and from old versions.
-    ``below`` names the namespaces of subgraphs in the same thread. ``runs`` are those of them that
-    hang on the head: runs of subgraphs that had not returned when it was left. ``unsafe`` is what
-    was found outside the head, where that was searched.
+    ``below`` names the namespaces of subgraphs in the same thread. ``runs`` are those begun at the
+    head: runs of subgraphs that had not returned when it was left. ``unsafe`` lists unsafe values
+    outside the head, if these were searched.
     """
 
     thread: str
@@ -249,9 +252,9 @@ class ThreadSnapshot(Struct):
 class RepairedCheckpoint(Struct):
     """The checkpoint that a repair adds.
 
-    ``values`` holds all its values: those that are untouched are the very objects of the head's.
-    ``changed`` names the channels whose value is new, ``removed`` those that the head has and this
-    one has not; all of them have new versions in ``body``. ``metadata`` is plain and fits JSON.
+    ``values`` holds all its values; untouched ones are the same objects as the head's. ``changed``
+    names the channels whose value is new, and ``removed`` those that only the head has; all of them
+    have new versions in ``body``. ``metadata`` is plain and fits JSON.
     """
 
     id: str
@@ -264,11 +267,11 @@ class RepairedCheckpoint(Struct):
 
 
 def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
-    """Return the channels of a head whose value its ancestors hold: a snapshot, and writes on it.
+    """Return the channels of a head whose value is in its ancestors: a snapshot and later writes.
 
-    A channel that has a version, but no value, is either empty or such a channel; which of them
-    it is, what LangGraph counts for it says. Only the conversation is wanted, if it is clear
-    which channel that is.
+    A channel with a version but without a value is either empty or such a channel; LangGraph's
+    counters tell which. If it is clear which channel holds the conversation, only that one is
+    returned.
     """
     if MESSAGES in head.values:
         return ()
@@ -284,9 +287,9 @@ def wanted(head: StoredCheckpoint) -> tuple[str, ...]:
 def holders(
     head: StoredCheckpoint, find: Callable[[str], StoredCheckpoint | None]
 ) -> tuple[list[StoredCheckpoint], str]:
-    """Return the ancestors that hold what a head lacks, nearest first, and which of them is gone.
+    """Return the ancestors that hold what a head lacks, nearest first, and the id of a missing one.
 
-    ``find`` reads a checkpoint; None if it is not there.
+    ``find`` returns a checkpoint; None if it is not there.
     """
     chain: list[StoredCheckpoint] = []
     lacking, seen, own = set(wanted(head)), {head.id}, head.parent
@@ -301,34 +304,34 @@ def holders(
     return chain, ""
 
 
-# What stands between a node and the task that runs it, in the name of a subgraph's namespace, and
-# between a subgraph and one within it.
+# Separators in the name of a subgraph's namespace: between a node and the task that runs it, and
+# between a subgraph and one inside it.
 TASK = ":"
 WITHIN = "|"
 
 
 def starts_of(head: StoredCheckpoint) -> set[str]:
-    """Return the checkpoints that a run which hangs on a head may have begun at.
+    """Return the checkpoints at which a run attached to a head may have begun.
 
-    A repair puts a checkpoint behind the one that it repairs, and no run can go on from there.
+    A repair adds a checkpoint after the one that it repairs, and no run can continue from there.
     """
     repaired = head.own.get("repaired")
     return {head.id, repaired} if type(repaired) is str else {head.id}
 
 
 def is_begun_by(run: Mapping[str, Any], namespace: str, checkpoint: str) -> bool:
-    """Whether a run of a subgraph, by its metadata, was begun at a checkpoint of a namespace."""
+    """Whether a run of a subgraph, by its metadata, began at a checkpoint of a namespace."""
     parents = run.get("parents")
     return isinstance(parents, dict) and parents.get(namespace) == checkpoint
 
 
-def hangs_on(run: Mapping[str, Any], namespace: str, head: StoredCheckpoint) -> bool:
-    """Whether a run of a subgraph hangs on a head, or on what a repair has put that behind."""
+def is_attached_to(run: Mapping[str, Any], namespace: str, head: StoredCheckpoint) -> bool:
+    """Whether a run of a subgraph began at a head, or at the checkpoint that the head repaired."""
     return any(is_begun_by(run, namespace, one) for one in starts_of(head))
 
 
 def is_run_in(own: str, namespace: str) -> bool:
-    """Whether a namespace is that of a single run of a subgraph, right within another one."""
+    """Whether a namespace is that of a single run of a subgraph, directly inside another one."""
     inner = own.removeprefix(f"{namespace}{WITHIN}") if namespace else own
     return (
         own != namespace
@@ -338,10 +341,10 @@ def is_run_in(own: str, namespace: str) -> bool:
 
 
 def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[str]]:
-    """Return the branches that a head does not descend from, each from its last checkpoint back.
+    """Return the branches from which a head does not descend, each from its last checkpoint back.
 
-    ``parents`` are all checkpoints of one namespace, with what they hang on. A branch ends where
-    it leaves the line of the head, or that of a branch before it.
+    ``parents`` are all checkpoints of one namespace, each with its parent. A branch ends where it
+    joins the line of the head, or that of an earlier branch.
     """
     known = dict(parents)
     seen = set(_line(head, known, set()))
@@ -355,7 +358,7 @@ def branches(head: str, parents: Iterable[tuple[str, str | None]]) -> list[list[
 
 
 def _line(leaf: str, known: dict[str, str | None], seen: set[str]) -> list[str]:
-    """Return a checkpoint and those it hangs on, up to one that was seen; loops end, too."""
+    """Return a checkpoint and its ancestors, up to one that was seen; loops end, too."""
     line: dict[str, None] = {}
     own: str | None = leaf
     while own is not None and own in known and own not in seen and own not in line:

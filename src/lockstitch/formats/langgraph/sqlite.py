@@ -1,13 +1,13 @@
 """LangGraph's checkpoints in a file of ``SqliteSaver``: the rows of a thread, read and added to.
 
-Both of LangGraph for Python and of LangGraph.js. A checkpoint holds all of a thread's state, and a
-thread has one for every step, so that most of a database is never looked at: of each thread the
-last checkpoint is read with the writes on it, and its ancestors only where the conversation is
-stored as changes. A repair adds one checkpoint behind the last one of a thread; no row that
-LangGraph wrote is ever changed.
+This covers LangGraph for Python and LangGraph.js. A checkpoint holds all of a thread's state, and a
+thread has one for every step, so most of a database is never looked at. Of each thread, the last
+checkpoint is read with its writes, and ancestors only if the conversation is stored as changes. A
+repair adds one checkpoint after the last one of a thread; no row that LangGraph wrote is ever
+changed.
 
-``ThreadFormat`` is what the threads in SQLite share with those in PostgreSQL: all of a format but
-two functions, records to a snapshot, and the records with one more checkpoint.
+``ThreadFormat`` is what the threads in SQLite and PostgreSQL have in common: a whole format except
+for two functions, one from records to a snapshot, and one that adds a checkpoint to records.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from lockstitch.formats.langgraph.snapshot import (
     ThreadSnapshot,
     UnsafeValue,
     branches,
-    hangs_on,
     holders,
+    is_attached_to,
     is_run_in,
     seconds_of,
     session_name,
@@ -90,17 +90,17 @@ class ThreadFormat(Format):
 
     @abstractmethod
     def snapshot(self, records: Sequence[Record], context: Context) -> ThreadSnapshot:
-        """Make a snapshot of the records of one namespace; the greatest id is the head."""
+        """Return a snapshot of one namespace's records; the greatest id is the head."""
 
     @abstractmethod
     def add_checkpoint(self, records: Sequence[Record], new: RepairedCheckpoint) -> list[Record]:
         """Return the records with one more checkpoint.
 
-        A checkpoint of the same id that is not stored yet (``is_new``) is replaced by it.
+        It replaces a checkpoint with the same id that is not stored yet (``is_new``).
         """
 
     def is_part_of(self, own: str | None, session: str) -> bool:
-        """Whether it is that thread, or a subgraph of it with a memory of its own."""
+        """Whether a session is that thread, or a subgraph of it with its own memory."""
         return own == session or (own or "").startswith(session_name(session, "-")[:-1])
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -116,7 +116,7 @@ class ThreadFormat(Format):
         )
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
-        """Put what hangs on the head into its conversation, with an id for each message."""
+        """Merge what is attached to the head into its conversation, with an id for each message."""
         reading: ThreadReading = transcript.state
         views = [item.view for item in reading.items]
         beside = [other for other in reading.others if repair_other(other, transcript, ledger)]
@@ -124,13 +124,13 @@ class ThreadFormat(Format):
             return list(transcript.records)
         if transcript.forced:
             place = transcript.records[reading.snapshot.head.record].place
-            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any more")
+            ledger.note(RULES["LS101"], "closed", place, "nobody is asked any longer")
         for found in transcript.findings:
             if HIDDEN in found.message or DROPPED in found.message:
                 text = found.message.replace(HIDDEN, DONE).replace(DROPPED, DONE)
                 ledger.note(RULES[found.code], "brought back", found.place, text)
             elif found.code == "LS906":
-                ledger.note(RULES["LS906"], "renamed", found.place, "it has an id of its own now")
+                ledger.note(RULES["LS906"], "renamed", found.place, "it has a new id now")
         kept = [RepairedMessage(view, number) for number, view in make_distinct(views)]
         return self.write_back(transcript, trace_sources(transcript.history, kept), ledger)
 
@@ -156,8 +156,9 @@ CHECKPOINTS = ProgramTable(
 WRITES = ProgramTable("writes", session="thread_id", key="task_id", order=("task_id", "idx"))
 _SPACE = ("thread_id", "checkpoint_ns")
 _ONE = (*_SPACE, "checkpoint_id")
-# Stands in a query for the number of a row and all its columns.
+# Placeholder in a query for the number of a row and all its columns.
 _EVERYTHING = "rowid, *"
+# Sorts after every other character.
 _LAST = "\U0010ffff"
 _MOST_LOST = 500
 # How many steps back a result is looked for.
@@ -207,17 +208,17 @@ class _Namespace:
         return None
 
     def rows(self, head: Row) -> Iterator[Row]:
-        """Yield a head, what hangs on it, what it is computed from, and the runs within it."""
+        """Yield a head, its writes, what it is computed from, and the runs inside it."""
         thread, namespace = self._own
         yield head
         yield from self._writes(head.stored["checkpoint_id"])
-        first = stored_of(head, 0, new_codecs())
+        first = checkpoint_in(head, 0, new_codecs())
         ancestors: list[Row] = []
 
         def find(id_: str) -> StoredCheckpoint | None:
             for row in self._checkpoint(id_):
                 ancestors.append(row)
-                return stored_of(row, 0, new_codecs())
+                return checkpoint_in(row, 0, new_codecs())
             return None
 
         holders(first, find)
@@ -228,32 +229,32 @@ class _Namespace:
             "SELECT checkpoint_ns FROM checkpoints WHERE thread_id = CAST(? AS TEXT) "
             "AND checkpoint_ns > '' AND checkpoint_id > CAST(? AS TEXT)"
         )
-        # Sorted out here, not by SQLite, which keeps what it groups in a place that nobody counts.
+        # Group here, not in SQLite, whose temporary storage for groups nobody limits.
         found = self._base.execute(query, bind_values((thread, min(starts_of(first)))))
         for own in sorted({name for (name,) in found if type(name) is str}):
             if is_run_in(own, namespace):
                 inner = _Namespace(self._base, thread, own)
                 run = inner.head()
                 about = {} if run is None else metadata_of(run.value.get("metadata"))
-                if run is not None and hangs_on(about, namespace, first):
+                if run is not None and is_attached_to(about, namespace, first):
                     yield from inner.rows(run)
 
     def earlier(self, parent: str | None, channel: str) -> Iterator[Row]:
-        """Yield what was written behind earlier checkpoints, nearest first, and few of these."""
+        """Yield what was written at earlier checkpoints, the nearest first, up to a limit."""
         query = _query("checkpoints", _ONE, columns="parent_checkpoint_id")
         seen: set[str] = set()
         while type(parent) is str and parent not in seen and len(seen) < _FAR:
             seen.add(parent)
             hung = [*self._writes(parent, (channel, ERROR))]
             if any(row.stored.get("channel") == ERROR for row in hung):
-                # Which call failed, the tasks of the checkpoint itself say.
+                # The tasks of the checkpoint itself say which call failed.
                 yield from self._checkpoint(parent)
             yield from hung
             found = self._base.execute(query, bind_values((*self._own, parent))).fetchone()
             parent = None if found is None else found[0]
 
     def lost(self, head: str) -> list[LostBranch]:
-        """Return the branches with turns of their own that the head does not come from."""
+        """Return the branches with turns of their own from which the head does not descend."""
         query = _query("checkpoints", _SPACE, columns="checkpoint_id, parent_checkpoint_id")
         known = self._base.execute(query, bind_values(self._own))
         pairs = [(own, parent) for own, parent in known if type(own) is str]
@@ -285,7 +286,7 @@ class _Namespace:
 
 
 def snapshot_of(rows: list[Row]) -> ThreadSnapshot:
-    """Make a snapshot of a thread's rows; the greatest id is the head."""
+    """Return a snapshot of a thread's rows; the greatest id is the head."""
     first = rows[0]
     thread, namespace = (_text(first.value.get(name)) for name in _SPACE)
     spaces: dict[str, list[tuple[int, Row]]] = {}
@@ -300,10 +301,12 @@ def snapshot_of(rows: list[Row]) -> ThreadSnapshot:
 def _snapshot(
     thread: str, namespace: str, spaces: dict[str, list[tuple[int, Row]]]
 ) -> ThreadSnapshot:
-    """Make a snapshot of one namespace of several, with the runs that are right within it."""
+    """Return a snapshot of one of several namespaces, with the runs directly inside it."""
     codecs = new_codecs()
     rows = spaces[namespace]
-    stored = [stored_of(row, number, codecs) for number, row in rows if row.table == "checkpoints"]
+    stored = [
+        checkpoint_in(row, number, codecs) for number, row in rows if row.table == "checkpoints"
+    ]
     known = {one.id: one for one in stored}
     head = max(stored, key=lambda one: one.id)
     columns = next(row for number, row in rows if number == head.record).value
@@ -324,6 +327,7 @@ def _snapshot(
     snapshot.ancestors, snapshot.cut = holders(head, known.get)
     used = {head.id, *(one.id for one in snapshot.ancestors)}
     for one in stored:
+        # all other checkpoints were read for the results and errors left beside them
         if one.id not in used:
             snapshot.earlier += one.writes
             snapshot.failed += [one] if any(w.channel == ERROR for w in one.writes) else []
@@ -336,17 +340,17 @@ def _snapshot(
 
 
 def tag_of(columns: Columns) -> str:
-    """Return the name of a row's coding; there is none in rows of JSON by some savers."""
+    """Return the name of a row's coding; some savers leave it out of rows of JSON."""
     return _text(columns.get("type") or JSON)
 
 
 def coding_in(columns: Columns) -> str:
-    """Return the coding of what is put behind a checkpoint."""
+    """Return the coding for what is put after a checkpoint."""
     return JSON if tag_of(columns) == JSON else MSGPACK
 
 
-def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
-    """Take the checkpoint in a row apart; ``fault`` says why that is not possible."""
+def checkpoint_in(row: Row, number: int, known: Any) -> StoredCheckpoint:
+    """Split the checkpoint in a row into its parts; ``fault`` says why that is impossible."""
     columns = row.value
     parent = columns.get("parent_checkpoint_id")
     stored = StoredCheckpoint(
@@ -371,7 +375,7 @@ def stored_of(row: Row, number: int, known: Any) -> StoredCheckpoint:
 
 
 def metadata_of(value: Any) -> dict[str, Any]:
-    """Read a checkpoint's metadata, which is JSON; nothing if it is not."""
+    """Return a checkpoint's metadata, which is JSON; an empty dict if it is not."""
     try:
         found = msgspec.json.decode(_raw(value))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -393,7 +397,7 @@ def _raw(value: Any) -> bytes:
 
 
 class LangGraph(ThreadFormat, RowFormat):
-    """One session a thread, and one a subgraph of it that has a memory of its own."""
+    """One session per thread, and one per subgraph of it with its own memory."""
 
     name = "langgraph"
     title = "LangGraph"
@@ -404,7 +408,7 @@ class LangGraph(ThreadFormat, RowFormat):
         return {"checkpoints", "writes"} <= {value for value in head if type(value) is str}
 
     def listed(self, base: GuardedConnection) -> Iterable[tuple[Any, ...]]:
-        """Yield the threads, and the subgraphs that remember, by jumps through the index."""
+        """Yield the threads, and the subgraphs with memory, by jumps through the index."""
         last = _query("checkpoints", _SPACE, columns="max(checkpoint_id)")
         query = (
             "SELECT thread_id, checkpoint_ns FROM checkpoints{} "
@@ -415,7 +419,7 @@ class LangGraph(ThreadFormat, RowFormat):
             thread, namespace = found
             if type(thread) is str and type(namespace) is str:
                 if TASK in namespace:
-                    # All runs of this subgraph, and of those in it, stand before this.
+                    # All runs of this subgraph, and of those in it, come before this name.
                     namespace = namespace.partition(TASK)[0] + TASK + _LAST
                 else:
                     [(head,)] = base.execute(last, bind_values(found))
@@ -425,7 +429,7 @@ class LangGraph(ThreadFormat, RowFormat):
             found = base.execute(beyond, bind_values((thread, namespace))).fetchone()
 
     def rows(self, base: GuardedConnection, session: str) -> list[Row]:
-        """Return the rows that make up the state of a thread: the head comes first."""
+        """Return the rows that make up the state of a thread; the head comes first."""
         space = _Namespace(base, session, "")
         head = space.head()
         if head is None and MARK in session:
@@ -441,17 +445,17 @@ class LangGraph(ThreadFormat, RowFormat):
             names = {name for (name,) in base.execute(query, bind_values((thread,)))}
             head.below = tuple(sorted(n for n in names if type(n) is str and TASK in n))
         rows = [*space.rows(head)]
-        channel, lacking = unanswered_calls(snapshot_of(_numbered(rows)))
+        channel, lacking = unanswered_calls(snapshot_of(_number_rows(rows)))
         if lacking:
             known = {(row.table, row.rowid) for row in rows}
-            earlier = space.earlier(stored_of(head, 0, new_codecs()).parent, channel)
+            earlier = space.earlier(checkpoint_in(head, 0, new_codecs()).parent, channel)
             rows += (row for row in earlier if (row.table, row.rowid) not in known)
-        return _numbered(rows)
+        return _number_rows(rows)
 
     def search(self, base: GuardedConnection, rows: list[Row]) -> None:
-        """Look for values that run code in all rows of a thread, and note them on the head of some.
+        """Look for values that run code in all rows of a thread, and list them on its head row.
 
-        Those of single runs of subgraphs belong to the thread itself.
+        Values in single runs of subgraphs belong to the thread itself.
         """
         head = next((row for row in rows if isinstance(row, HeadRow)), None)
         if head is None:
@@ -468,7 +472,7 @@ class LangGraph(ThreadFormat, RowFormat):
                     value = columns.get("checkpoint" if table is CHECKPOINTS else "value")
                     yield KeptValue(row.place, space, Coded(tag_of(columns), _raw(value)))
                     if columns.get("metadata"):
-                        # Always JSON, and loaded as that by LangGraph.js and by old versions.
+                        # Metadata is always JSON; LangGraph.js and old versions load it as such.
                         about = Coded(JSON, _raw(columns["metadata"]))
                         yield KeptValue(f"{row.place}.metadata", space, about)
 
@@ -478,7 +482,7 @@ class LangGraph(ThreadFormat, RowFormat):
         return session_name(row.stored["thread_id"], row.stored["checkpoint_ns"])
 
     def is_followed(self, base: GuardedConnection, table: str, columns: Columns) -> bool:
-        """Whether anything hangs on a checkpoint: another one, or writes."""
+        """Whether a checkpoint has another one after it, or writes attached to it."""
         if table != CHECKPOINTS.name:
             return False
         values = bind_values(columns[name] for name in _ONE)
@@ -505,7 +509,7 @@ class LangGraph(ThreadFormat, RowFormat):
         blob = codec.join_map({**fields, "channel_values": values})
         separators = (",", ":") if coding_in(head) == JSON else (", ", ": ")
         metadata = json.dumps(new.metadata, ensure_ascii=False, separators=separators)
-        # Text where the head has text, bytes where it has bytes.
+        # Use text where the head has text, and bytes where it has bytes.
         written = {"checkpoint": blob, "metadata": metadata.encode("utf-8", "replace")}
         columns = {
             **head,
@@ -516,14 +520,14 @@ class LangGraph(ThreadFormat, RowFormat):
                 for name, data in written.items()
             },
         }
-        # For a person to look at: not the state, which is that of the head.
+        # This is for a person to look at. It is not the state, which is that of the head.
         sizes = {name: len(new.values[name].data) for name in sorted(new.changed)}
         about = {"checkpoint": new.id, "behind": new.parent, "bytes": sizes}
         shown = json.dumps({**about, "metadata": new.metadata.get("lockstitch")}).encode()
         return [*kept, structs.replace(new_row(CHECKPOINTS, columns), fresh=shown)]
 
 
-def _numbered(rows: list[Row]) -> list[Row]:
+def _number_rows(rows: list[Row]) -> list[Row]:
     for number, row in enumerate(rows):
         row.start = row.end = number
     return rows

@@ -1,10 +1,10 @@
 """opencode: ``~/.local/share/opencode/opencode.db``, an SQLite database.
 
 A session's messages and their parts are rows with JSON in them. The log of events in the same
-database is read, for results that survived there, and never written: what opencode resumes from
-are the rows.
+database is read for results that survived there, but never written, since opencode resumes from the
+rows.
 
-What ``opencode export`` writes: one JSON document with a session's messages and their parts.
+``opencode export`` writes one JSON document with a session's messages and their parts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from lockstitch.formats.opencode.history import (
     find_evidence,
     message_flaw,
     part_flaw,
-    repaired_part,
-    repaired_time,
+    repair_part,
+    repair_time,
     without_keys,
 )
 from lockstitch.formats.opencode.write_back import OpenCodeWriteBack
@@ -69,7 +69,7 @@ OR (type LIKE 'message.updated%' AND EXISTS (SELECT 1 FROM json_each((
      AND {message})) AS wanted
    WHERE instr(event.data, wanted.value) > 0))
 """
-# Only of what is open or damaged: the lists of those are made once, not for every event.
+# Only events of open or damaged rows; the lists of those rows are made once, not for every event.
 _EVENT = ProgramTable(
     "event",
     "data",
@@ -80,9 +80,9 @@ _EVENT = ProgramTable(
 )
 _SESSIONS = "SELECT id, directory, time_updated / 1000.0, title FROM session"
 _DATA: Path = ("data",)
-# What a message of the model has beside its parts, and what a lost one takes from its neighbour.
+# Fields of a model's message besides its parts; a lost one takes them from its neighbour.
 _TAKEN = ("parentID", "modelID", "providerID", "mode", "agent", "path", "model")
-# What other providers than Anthropic may see otherwise.
+# Rules about what providers other than Anthropic may see differently.
 _OWN_RULES = ("LS2", "LS4", "LS5")
 
 
@@ -110,8 +110,8 @@ class OpenCode(RowFormat):
         except (AttributeError, ValueError):
             revert = None
         thread = build_thread(_entries(records), revert)
-        # the last states of parts in the log, by part
-        logged = _logged(records, "part").items()
+        # the last state of each part in the log
+        logged = _last_logged(records, "part").items()
         states = {own: part["state"] for own, part in logged if type(part.get("state")) is dict}
         return complete_transcript(
             Transcript(
@@ -120,7 +120,7 @@ class OpenCode(RowFormat):
                 thread.history,
                 findings=[
                     new_finding("LS610", row.place, f"the {row.table} {_flaw(row)}", ERROR)
-                    for row in _broken(records)
+                    for row in _find_broken(records)
                 ],
                 session=session.get("id") or context.name,
                 project=as_str(session.get("directory")),
@@ -132,8 +132,8 @@ class OpenCode(RowFormat):
 
     def repair_tree(self, transcript: Transcript, ledger: Ledger) -> list[Record]:
         rebuilt = {
-            id(row): _rebuilt(row, transcript.records, ledger)
-            for row in _broken(transcript.records)
+            id(row): _rebuild_row(row, transcript.records, ledger)
+            for row in _find_broken(transcript.records)
         }
         return [rebuilt.get(id(record), record) for record in transcript.records]
 
@@ -149,7 +149,7 @@ class OpenCode(RowFormat):
 
 
 def complete_transcript(transcript: Transcript, events: dict[str, Fields]) -> Transcript:
-    """Complete a transcript by what is the same for a database and for an export."""
+    """Add to a transcript what is the same for a database and for an export."""
     thread: OpenCodeThread = transcript.state
     transcript.turns = thread.turns
     transcript.evidence = find_evidence(thread, events)
@@ -191,8 +191,8 @@ def _entries(records: Sequence[Record]) -> list[OpenCodeEntry]:
     return [*entries.values()]
 
 
-def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
-    """Return the last parts ("part") or messages ("info") in the log, by their ids."""
+def _last_logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
+    """Return the last version of each part ("part") or message ("info") in the log, by id."""
     found: dict[str, Fields] = {}
     for row in records:
         if isinstance(row, Row) and row.table == "event" and type(row.json) is dict:
@@ -205,8 +205,8 @@ def _logged(records: Sequence[Record], key: str) -> dict[str, Fields]:
 # Rows that cannot be read
 
 
-def _broken(records: Sequence[Record]) -> list[Row]:
-    """Return the rows on which opencode stumbles, or that it passes over in silence."""
+def _find_broken(records: Sequence[Record]) -> list[Row]:
+    """Return the rows at which opencode fails, or that it silently skips."""
     return [row for row in records if isinstance(row, Row) and _flaw(row)]
 
 
@@ -214,30 +214,30 @@ def _flaw(row: Row) -> str:
     if row.table not in ("message", "part"):
         return ""
     if not row.readable:
-        return "cannot be decoded, so that the session cannot be opened at all"
+        return "cannot be decoded, so the session cannot be opened at all"
     return message_flaw(row.json) if row.table == "message" else part_flaw(row.json)
 
 
-def _rebuilt(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
-    """Put in the place of a lost value what keeps the session whole."""
+def _rebuild_row(row: Row, records: Sequence[Record], ledger: Ledger) -> Row:
+    """Replace a lost value by one that keeps the session whole."""
     ledger.set_aside(RULES["LS610"], row.place, row.text)
     is_part = row.table == "part"
-    logged = without_keys(_logged(records, "part" if is_part else "info").get(row.value["id"]))
+    logged = without_keys(_last_logged(records, "part" if is_part else "info").get(row.value["id"]))
     if logged and not (part_flaw(logged) if is_part else message_flaw(logged)):
         ledger.note(RULES["LS610"], "rewritten", row.place, "was taken from the log of events")
         return put_value(row, (), logged)
     if is_part:
         time = _time(row, "time_updated") or _time(row, "time_created")
-        made = repaired_part(row.json, row.text, row.value["id"], time)
+        made = repair_part(row.json, row.text, row.value["id"], time)
         kept = made.get("type") == "tool"
         text = "got what it lacked" if kept else "became a text that says what was there"
         ledger.note(RULES["LS610"], "rewritten", row.place, text)
         return put_value(row, (), made)
     if message_flaw(row.json).startswith("lacks its time"):
         ledger.note(RULES["LS610"], "rewritten", row.place, "got the time of its row")
-        return put_value(row, (), repaired_time(row.json, _time(row, "time_created")))
+        return put_value(row, (), repair_time(row.json, _time(row, "time_created")))
     ledger.note(RULES["LS610"], "rewritten", row.place, "its role was taken from its parts")
-    return put_value(row, (), _rebuilt_info(row, records))
+    return put_value(row, (), _rebuild_info(row, records))
 
 
 def _time(row: Row, column: str) -> int:
@@ -246,7 +246,7 @@ def _time(row: Row, column: str) -> int:
     return found if type(found) is int else 0
 
 
-def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
+def _rebuild_info(row: Row, records: Sequence[Record]) -> Fields:
     own = row.value["id"]
     parts = [r.json for r in records if isinstance(r, Row) and r.value.get("message_id") == own]
     kinds = {str(part.get("type")) for part in parts if type(part) is dict}
@@ -268,7 +268,7 @@ def _rebuilt_info(row: Row, records: Sequence[Record]) -> Fields:
 
 
 class _RowEditor:
-    """Changes rows; what nobody names stays the same object."""
+    """Changes rows; all others stay the same objects."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.source = records
@@ -306,7 +306,7 @@ class _RowEditor:
         times = {"created": time} | ({"completed": time} if role == ASSISTANT else {})
         taken = {key: like[key] for key in _TAKEN if key in like}
         info: Fields = {"role": role, "time": times, **taken}
-        # Beside a row whose time is none, it takes the same to be sorted by its id.
+        # A new row takes the invalid time of its neighbour, too, so that the two are sorted by id.
         sorted_by = time if type(created) in (int, float) else created
         message = {**near, "time_created": sorted_by, "time_updated": time}
         fresh.append(_row(_MESSAGE, name, message, {"data": info}))
@@ -315,7 +315,7 @@ class _RowEditor:
 
     @property
     def records(self) -> list[Record]:
-        """The rows as they are to be."""
+        """The rows with all changes."""
         out: list[Record] = [*self.added.get(-1, ())]
         for number, record in enumerate(self.source):
             if number not in self.gone:
@@ -406,7 +406,7 @@ def _document_entries(document: Fields, number: int) -> list[OpenCodeEntry]:
 
 
 class _DocumentEditor:
-    """Changes the document: values first, then what comes and goes, from the end to the front."""
+    """Changes the document: first values, then removed and added elements, from the inside out."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.data = transcript.context.data
@@ -451,11 +451,13 @@ class _DocumentEditor:
 
     @property
     def records(self) -> list[Record]:
-        """The records, with all changes in the document: what else is in the file stays."""
+        """The records, with all changes in the document; the rest of the file stays."""
         first = next((record for record in self.source if record.is_record), None)
-        return [self._changed(record) if record is first else record for record in self.source]
+        return [
+            self._apply_changes(record) if record is first else record for record in self.source
+        ]
 
-    def _changed(self, record: Record) -> Record:
+    def _apply_changes(self, record: Record) -> Record:
         for what, path, value in self.values:
             record = amend_record(self.data, record, (*what.path, *path), value)
         lists = {path[:-1] for path in (*self.gone, *self.added)}

@@ -1,12 +1,12 @@
 """What opencode sends of a session, whether it comes from its database or from an export.
 
-A call and its result are one part of a message, so that neither can be without the other: what
-breaks is a part that is left running for ever. Reasoning is left out of the history: it is bound to
+A call and its result are one part of a message, so neither can be without the other; what breaks is
+a part that stays in a running state for ever. Reasoning is left out of the history: it is bound to
 the provider that wrote it, and no repair here touches what comes before it on the wire.
 
-Behind that: the messages and parts on which opencode stumbles, or which it passes over, and what to
-put there. What it needs was found out by taking it away, field by field: without these it opens no
-session, sends nothing, or leaves the part out without a word.
+The module also finds the messages and parts at which opencode fails, or which it skips, and what to
+put there. What opencode needs was found by removing it field by field: without these fields it
+opens no session, sends nothing, or silently leaves the part out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUBTASK = "The following tool was executed by the user"
 _ABORTED = "MessageAbortedError"
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
-# Files of these kinds stand in the text of the prompt as well.
+# The text of the prompt contains files of these kinds as well.
 _AS_TEXT = ("text/plain", "application/x-directory")
 
 
@@ -59,11 +59,11 @@ class OpenCodeEntry(Struct, eq=False):
 
 
 class OpenCodeThread(Struct):
-    """A session as it is sent: the history, and which part each of its blocks is from.
+    """A session as it is sent: the history, and the part that each of its blocks comes from.
 
-    ``owners`` gives, message by message of the history, the stored message; ``homes`` the part of
-    a block and ``entry_of`` the message of a part, both by identity; ``calls`` the part of a call
-    by its id in the history.
+    ``owners`` has the stored message for each message of the history. ``homes`` has the part of
+    each block, and ``entry_of`` the message of each part, both by identity. ``calls`` has the part
+    of each call, by its id in the history.
     """
 
     history: History
@@ -75,12 +75,12 @@ class OpenCodeThread(Struct):
 
     @property
     def turns(self) -> int:
-        """How many prompts are sent."""
+        """The number of prompts that are sent."""
         owners = {id(owner) for owner in self.owners if owner.info.get("role") == USER}
         return len(owners)
 
     def before_signed(self) -> set[int]:
-        """Return the parts that signed reasoning is sent after, by identity."""
+        """Return the identities of the parts that are sent before the last signed reasoning."""
         parts = [part for entry in self.sent for part in entry.pieces]
         signed = (
             at
@@ -91,13 +91,15 @@ class OpenCodeThread(Struct):
 
 
 def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCodeThread:
-    """Return what a resume sends of stored messages."""
-    sent = [entry for entry in _compacted(_kept(entries, revert)) if _is_sent(entry)]
+    """Return what a resume sends of the stored messages."""
+    sent = [entry for entry in _drop_summarised(_drop_reverted(entries, revert)) if _is_sent(entry)]
     thread = OpenCodeThread(History(ANTHROPIC, model=_model(sent)), sent)
     thread.entry_of = {id(piece): entry for entry in sent for piece in entry.pieces}
     for entry in sent:
         if entry.info.get("role") == USER:
-            asked = [(piece, block) for piece in entry.pieces for block in _asked(piece.data)]
+            asked = [
+                (piece, block) for piece in entry.pieces for block in _prompt_blocks(piece.data)
+            ]
             _add(thread, entry, USER, asked)
         elif entry.info.get("role") == ASSISTANT:
             _answer(thread, entry)
@@ -107,7 +109,7 @@ def build_thread(entries: Sequence[OpenCodeEntry], revert: Any = None) -> OpenCo
 # Which messages are sent
 
 
-def _kept(entries: Sequence[OpenCodeEntry], revert: Any) -> list[OpenCodeEntry]:
+def _drop_reverted(entries: Sequence[OpenCodeEntry], revert: Any) -> list[OpenCodeEntry]:
     """Leave out what the next prompt removes because the person went back."""
     if type(revert) is not dict:
         return [*entries]
@@ -124,8 +126,8 @@ def _kept(entries: Sequence[OpenCodeEntry], revert: Any) -> list[OpenCodeEntry]:
     return [*entries[:at], short]
 
 
-def _compacted(entries: Sequence[OpenCodeEntry]) -> list[OpenCodeEntry]:
-    """Leave out what a finished compaction has put a summary in the place of."""
+def _drop_summarised(entries: Sequence[OpenCodeEntry]) -> list[OpenCodeEntry]:
+    """Leave out what a finished compaction has replaced by a summary."""
     done = {
         str(entry.info.get("parentID")): entry
         for entry in entries
@@ -161,7 +163,7 @@ def _is_sent(entry: OpenCodeEntry) -> bool:
 
 
 def _model(entries: Sequence[OpenCodeEntry]) -> str | None:
-    """Name the model if it is one whose own rules the history is checked by."""
+    """Return the model if the history is checked by its own rules."""
     for entry in reversed(entries):
         if entry.info.get("role") == ASSISTANT:
             model = entry.info.get("modelID")
@@ -173,7 +175,7 @@ def _model(entries: Sequence[OpenCodeEntry]) -> str | None:
 # What is sent of a message
 
 
-def _asked(data: Fields) -> Iterator[Fields]:
+def _prompt_blocks(data: Fields) -> Iterator[Fields]:
     kind = data.get("type")
     if kind == "text" and _is_said(data.get("text")) and not data.get("ignored"):
         yield words_block(data["text"])
@@ -221,6 +223,7 @@ def _answer(thread: OpenCodeThread, entry: OpenCodeEntry) -> None:
                 results.append((piece, {**block, "is_error": True} if failed else block))
             calling = True
         elif kind == "step-start" or (kind == "text" and _is_said(piece.data.get("text"))):
+            # a step ends with the results of its calls
             if calling:
                 flush()
                 calling = False
@@ -263,7 +266,7 @@ def is_open(piece: OpenCodePiece) -> bool:
 
 
 def _call_id(thread: OpenCodeThread, piece: OpenCodePiece) -> str:
-    """Name a call as opencode does for providers that are strict, once for each part."""
+    """Return a unique id for a call, as opencode spells it for strict providers."""
     name = _NO_ID.sub("_", str(piece.data.get("callID") or piece.id)) or "call"
     own, count = name, 1
     while own in thread.calls:
@@ -274,7 +277,7 @@ def _call_id(thread: OpenCodeThread, piece: OpenCodePiece) -> str:
 
 
 def _outcome(state: Fields) -> tuple[Any, bool]:
-    """Return what the model gets for a call that ended, and whether it gets that as an error."""
+    """Return what the model gets for a finished call, and whether it gets that as an error."""
     if state["status"] == "error":
         metadata = as_dict(state.get("metadata"))
         partial = metadata.get("output")
@@ -296,26 +299,26 @@ def _outcome(state: Fields) -> tuple[Any, bool]:
 def find_evidence(thread: OpenCodeThread, events: Mapping[str, Fields]) -> dict[str, Fields]:
     """Return results of open calls that were stored, by the call's id in the history.
 
-    Open is also a call that was closed with a text in place of its result. ``events`` are the
-    last known states of parts, from the program's log. A result is left where
-    it is if the model has reasoned on without it: signed reasoning is valid only behind exactly
-    what the model had before it.
+    A call that was closed with a text in place of its result counts as open, too. ``events`` has
+    the last known states of parts, from the program's log. A result is not used if the model has
+    reasoned on without it: signed reasoning is valid only after exactly what the model had before
+    it.
     """
     found: dict[str, Fields] = {}
     signed = thread.before_signed()
     for own, piece in thread.calls.items():
-        if not (is_open(piece) or _is_stood_in(piece)) or id(piece) in signed:
+        if not (is_open(piece) or _has_placeholder(piece)) or id(piece) in signed:
             continue
-        outcome = _recorded(events.get(piece.id))
+        outcome = _recorded_outcome(events.get(piece.id))
         if outcome is None and is_open(piece):
-            outcome = _streamed(state_of(piece))
+            outcome = _streamed_outcome(state_of(piece))
         if outcome is not None:
             block = {"type": "tool_result", "tool_use_id": own, "content": outcome[0]}
             found[own] = {**block, "is_error": True} if outcome[1] else block
     return found
 
 
-def _is_stood_in(piece: OpenCodePiece) -> bool:
+def _has_placeholder(piece: OpenCodePiece) -> bool:
     """Whether a call was closed with a text in place of its result."""
     state = state_of(piece)
     if piece.data.get("type") != "tool" or _status(piece) not in ("completed", "error"):
@@ -324,7 +327,7 @@ def _is_stood_in(piece: OpenCodePiece) -> bool:
     return type(content) is str and is_placeholder(content)
 
 
-def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
+def _recorded_outcome(state: Fields | None) -> tuple[Any, bool] | None:
     if state is None or state.get("status") not in ("completed", "error"):
         return None
     content, failed = _outcome(state)
@@ -333,8 +336,8 @@ def _recorded(state: Fields | None) -> tuple[Any, bool] | None:
     return content, failed
 
 
-def _streamed(state: Fields) -> tuple[str, bool] | None:
-    """Return the output that a tool had shown: all of it if its exit is known, else a part."""
+def _streamed_outcome(state: Fields) -> tuple[str, bool] | None:
+    """Return the output that a tool had shown, marked as partial unless its exit is known."""
     metadata = as_dict(state.get("metadata"))
     output = metadata.get("output")
     if type(output) is not str or not output.strip():
@@ -344,14 +347,15 @@ def _streamed(state: Fields) -> tuple[str, bool] | None:
     return f"{output}\n\n{PARTIAL}", True
 
 
-_STOPS = "so that the session cannot be opened"
-_PASSED = "so that it is passed over"
+_STOPS = "so the session cannot be opened"
+_PASSED = "so it is skipped"
 _STATES = (*OPEN, "completed", "error")
 _OUTPUT = "[lockstitch] A call of the tool {tool} was stored here, damaged. This was its output:\n"
-# The parts that opencode itself gives every part and every message, and keeps outside the JSON.
+# The fields that opencode gives every part and every message, and keeps outside the JSON.
 _KEYS = ("id", "sessionID", "messageID")
 
-# The same in SQL, or more, to find those of which the log of events may know more.
+# The same conditions in SQL, or wider ones, to find the rows that the log of events may know
+# better.
 FLAWED_PART = """
 CASE WHEN json_valid(data) THEN coalesce(CASE json_extract(data, '$.type')
   WHEN 'text' THEN json_type(data, '$.text') IS NOT 'text'
@@ -370,14 +374,14 @@ CASE WHEN json_valid(data) THEN json_type(data, '$.role') IS NOT 'text'
 
 
 def message_flaw(info: Any) -> str:
-    """Return what a message lacks, "" if it is whole."""
+    """Return what a message lacks, "" if it lacks nothing."""
     if type(info) is not dict or type(info.get("role")) is not str:
         return f"lacks its role, {_PASSED}"
     return "" if type(info.get("time")) is dict else f"lacks its time, {_STOPS}"
 
 
 def part_flaw(data: Any) -> str:
-    """Return what a part lacks, "" if it is whole."""
+    """Return what a part lacks, "" if it lacks nothing."""
     kind = data.get("type") if type(data) is dict else None
     if type(kind) is not str:
         return f"lacks its type, {_PASSED}"
@@ -405,18 +409,18 @@ def _tool_flaw(data: Fields) -> str:
 
 
 def without_keys(logged: Any) -> Fields:
-    """Return a part or a message of the log as opencode stores it."""
+    """Return a part or a message from the log as opencode stores it."""
     return {key: own for key, own in as_dict(logged).items() if key not in _KEYS}
 
 
-def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
-    """Return what to put in the place of a part that is not whole: as much of it as can be kept.
+def repair_part(data: Any, text: str, own: str, time: int) -> Fields:
+    """Return a replacement for a part that is not whole, with as much of it as can be kept.
 
-    A call whose input is lost cannot be sent as one: its input is never made up.
+    A call whose input is lost becomes a text, since its input is never made up.
     """
     is_call = type(data) is dict and type(data.get("tool")) is str
     state = as_dict(data.get("state")) if is_call else {}
-    # What a tool gave is kept also where only the screen has it.
+    # The output of a tool is kept even if only the copy for the screen has it.
     outputs = (state.get("output"), as_dict(state.get("metadata")).get("output"))
     output: str = next((one for one in outputs if type(one) is str and one), "")
     if type(state.get("input")) is not dict:
@@ -435,7 +439,7 @@ def repaired_part(data: Any, text: str, own: str, time: int) -> Fields:
     return {**data, "type": "tool", "callID": named, "state": ended}
 
 
-def repaired_time(info: Fields, created: int) -> Fields:
-    """Return a message with the time that its row has."""
+def repair_time(info: Fields, created: int) -> Fields:
+    """Return a message with the time of its row."""
     done = {"completed": created} if info.get("role") == ASSISTANT else {}
     return {**info, "time": {"created": created, **done}}

@@ -1,7 +1,7 @@
-"""A repaired history put back into the messages and parts of opencode, wherever they are stored.
+"""Writes a repaired history back into the messages and parts of opencode, wherever they are stored.
 
 An open call gets what opencode itself writes for a tool that failed, or for one that ended if its
-output survived; its message, if it never ended, ends with it, as after an interrupt. Where the
+output survived. If its message never ended, it ends with the call, as after an interrupt. If the
 model has gone on since, the call keeps the words that opencode has sent for it all along, so that
 nothing changes on the wire.
 """
@@ -26,23 +26,23 @@ from lockstitch.formats.opencode.history import (
 
 
 class OpenCodeEditor(Protocol):
-    """The way a store is changed; nothing is changed before all changes are known."""
+    """How a store is changed; nothing is changed before all changes are known."""
 
     def put(self, what: OpenCodeEntry | OpenCodePiece, path: Path, value: Any) -> None:
         """Set a value in a message's own data or in a part."""
 
     def drop(self, what: OpenCodeEntry | OpenCodePiece) -> None:
-        """Take a part out, or a message with all its parts."""
+        """Remove a part, or a message with all its parts."""
 
     def add_part(self, entry: OpenCodeEntry, after: OpenCodePiece | None, data: Fields) -> None:
-        """Put a new part into a message, behind another one or in front."""
+        """Insert a new part into a message, after another one or at the front."""
 
     def add_message(self, after: OpenCodeEntry | None, role: str, data: Fields) -> None:
-        """Put a new message with one part behind another message, or in front."""
+        """Insert a new message with one part, after another message or at the front."""
 
 
 class OpenCodeWriteBack:
-    """Lets an editor change what has to change so that the repaired history is what is sent."""
+    """Makes the changes through which the repaired history becomes the one that is sent."""
 
     def __init__(
         self, thread: OpenCodeThread, repaired: Sequence[SourcedMessage], editor: OpenCodeEditor
@@ -54,7 +54,7 @@ class OpenCodeWriteBack:
         self.ends: dict[str, int] = {}
 
     def write_back(self) -> None:
-        """Go through the repaired messages, and then take out what is left over."""
+        """Write the repaired messages, then remove what is left over."""
         last: OpenCodeEntry | None = None
         for sourced in self.repaired:
             entry = self._entry(sourced)
@@ -75,7 +75,7 @@ class OpenCodeWriteBack:
                     self.editor.drop(piece)
 
     def _entry(self, sourced: SourcedMessage) -> OpenCodeEntry | None:
-        """Find the stored message of a repaired one: that of its parts, or the one it was."""
+        """Return the stored message of a repaired one: that of its parts, or the one it was."""
         for _, block in sourced.parts:
             piece = self._piece(sourced, block)
             if piece is not None:
@@ -83,12 +83,12 @@ class OpenCodeWriteBack:
         return None if sourced.origin == NEW else self.thread.owners[sourced.origin]
 
     def _piece(self, sourced: SourcedMessage, block: Fields) -> OpenCodePiece | None:
-        """Return the stored part that a block was, or that of the call which it answers."""
+        """Return the stored part that a block was, or the part of the call that it answers."""
         before = sourced.earlier.get(id(block), block)
         piece = self.thread.homes.get(id(before))
         if piece is None or before is block or "tool_use_id" in block:
-            return piece or self._answered(block)
-        # a result is stored in its call: as words in its place it would be the model's
+            return piece or self._call_part_of(block)
+        # a result is stored in its call, where text in its place would become the model's
         owner = self.thread.entry_of[id(piece)]
         return piece if owner.info.get("role") == sourced.message.get("role") else None
 
@@ -110,8 +110,8 @@ class OpenCodeWriteBack:
             self.kept.add(id(piece))
             before = piece
 
-    def _answered(self, block: Fields) -> OpenCodePiece | None:
-        """Return the part of the call that a new result, or a changed call, belongs to."""
+    def _call_part_of(self, block: Fields) -> OpenCodePiece | None:
+        """Return the part of the call to which a new result, or a changed call, belongs."""
         own = block.get("tool_use_id") or block.get("id")
         return self.thread.calls.get(own) if type(own) is str else None
 
@@ -137,6 +137,7 @@ class OpenCodeWriteBack:
         data: Any = what.data if isinstance(what, OpenCodePiece) else what.info
         for step in path:
             data = data.get(step) if type(data) is dict else None
+        # for Python 1 equals true, for JSON it does not
         if data != value or type(data) is not type(value):
             self.editor.put(what, path, value)
 
@@ -155,15 +156,15 @@ class OpenCodeWriteBack:
             self._put(piece, ("state", "title"), state.get("title", ""))
             self._put(piece, ("state", "metadata"), state.get("metadata", {}))
         if was_open:
-            self._end(piece, state)
+            self._end_call(piece, state)
 
     def _went_on(self, piece: OpenCodePiece) -> bool:
-        """Whether the model has answered since, with opencode's own words before it."""
+        """Whether the model has answered since, after opencode's own words for the call."""
         own = self.thread.entry_of[id(piece)]
         later = self.thread.sent[self.thread.sent.index(own) + 1 :]
         return any(entry.info.get("role") == ASSISTANT and entry.pieces for entry in later)
 
-    def _end(self, piece: OpenCodePiece, state: Fields) -> None:
+    def _end_call(self, piece: OpenCodePiece, state: Fields) -> None:
         entry = self.thread.entry_of[id(piece)]
         time = state.get("time")
         start = _number(time, "start") or _number(entry.info.get("time"), "created")

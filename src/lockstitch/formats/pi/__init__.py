@@ -33,7 +33,7 @@ from lockstitch.formats.pi.session import (
     is_prompt,
     message_of,
     new_id,
-    rebuilt,
+    rebuild_head,
 )
 from lockstitch.formats.pi.write_back import PiWriteBack
 from lockstitch.formats.records import JSON, Record, as_str
@@ -45,26 +45,26 @@ from lockstitch.rules.rule import several
 _HEAD = frozenset({"version", "timestamp", "cwd"})
 # The entry with the name that a person gave the session.
 _NAMED = "session_info"
-# How Anthropic and others write calls and results; pi has its own words for them.
+# How Anthropic and others write calls and results; pi has its own names for them.
 _FOREIGN = ("tool_use", "tool_result", "function_call", "tool-call", "tool-result")
-# What pi answers with "No result provided" in memory, each time it resumes.
+# pi answers these with "No result provided" in memory, each time it resumes.
 _ANSWERED = frozenset({"LS101", "LS102"})
 _SPEAKERS = (USER, ASSISTANT, RESULT)
 _NONE: Mapping[int, str] = {}
 _HEAD_HELP = (
-    "repair moves the head to the start of the file, or rebuilds it from what is left of it "
-    "and the name of the file"
+    "repair moves the header record to the start of the file, or rebuilds it from what is left "
+    "of it and the name of the file"
 )
 _ORDER_HELP = "repair puts every record after its parent again, and the newest one last"
 
 
 class Pi(Format):
-    """A tree of entries; the conversation is the way from the last one to the root."""
+    """A tree of entries; the conversation is the path from the root to the last entry."""
 
     name = "pi"
     title = "pi"
     dialect = ANTHROPIC
-    # The first line must be its head, and with a byte order mark it is no JSON.
+    # The first line must be the head, and with a byte order mark it is not JSON.
     refused = frozenset({"LS604"})
     places = (".pi/agent/sessions/*/*.jsonl", ".openclaw/agents/*/sessions/*.jsonl")
     programs = ("pi", "pi-rpc")
@@ -78,14 +78,14 @@ class Pi(Format):
         return (is_known or (bool(known) and 2 * len(known) > len(values))) and not self.doubt(head)
 
     def doubt(self, head: Sequence[Any]) -> str:
-        """Return that calls are kept in another shape, as by programs whose entries look alike."""
+        """Return a doubt if calls have another shape, as in other programs with similar entries."""
         values = [value for value in head if type(value) is dict]
         contents = (message_of(value).get("content") for value in values)
         blocks = (block for found in contents if type(found) is list for block in found)
         kinds = [block.get("type") for block in blocks if type(block) is dict]
         foreign = sum(kind in _FOREIGN for kind in kinds)
         if foreign and foreign >= sum(kind == "toolCall" for kind in kinds):
-            return "looks like a session of pi, but its calls are written in another way"
+            return "looks like a session of pi, but its calls have a different form"
         return ""
 
     def is_record(self, value: dict[str, Any]) -> bool:
@@ -137,7 +137,7 @@ class Pi(Format):
 
 
 def _is_entry(value: dict[str, Any]) -> bool:
-    """Whether a record is an entry of a tree as pi writes it."""
+    """Whether a record is an entry of a tree, as pi writes it."""
     is_linked = type(value.get("id")) is str and "parentId" in value and "timestamp" in value
     return is_linked and type(value.get("type")) is str
 
@@ -146,23 +146,23 @@ def _is_entry(value: dict[str, Any]) -> bool:
 
 
 def _findings(session: PiSession, left: int, context: Context) -> Iterator[Finding]:
-    """Find everything that is wrong with the entries."""
+    """Yield everything that is wrong with the entries."""
     records = session.records
-    yield from _heading(session, context)
+    yield from _find_bad_head(session, context)
     turns = f": resuming will silently drop {several(left, 'turn')}"
     for node in session.graph.repeats:
         first = session.graph.by_id[node.id]
         same = _is_same(session, node, first)
         text = f"has the id of the record on line {records[first.number].place}"
-        ends = _is_last(session, node) and _goes_on(session, node)
+        ends = _is_last(session, node) and _has_earlier_children(session, node)
         severity = ERROR if ends else ""
         code = "LS607" if same else "LS703"
         yield new_finding(code, records[node.number].place, text + turns * ends, severity)
-    for number in _malformed(session):
+    for number in _find_malformed(session):
         yield new_finding("LS610", records[number].place, "this message has no content")
-    for number in _unnamed(session):
+    for number in _find_unnamed(session):
         ends = number == session.entries[-1]
-        text = "has no id" + ", so that a resume finds nothing before it" * ends
+        text = "has no id" + ", so a resume finds nothing before it" * ends
         yield new_finding("LS610", records[number].place, text, ERROR if ends else "")
     cuts = session.broken.number if session.broken else -1
     for node in session.graph.dangling():
@@ -185,11 +185,11 @@ def _findings(session: PiSession, left: int, context: Context) -> Iterator[Findi
         yield structs.replace(new_finding("LS704", place, text), help=_ORDER_HELP)
 
 
-def _heading(session: PiSession, context: Context) -> Iterator[Finding]:
+def _find_bad_head(session: PiSession, context: Context) -> Iterator[Finding]:
     number = _first(session)
     if number >= 0 and number not in session.headers:
-        text = "the file does not start with the head of a session: pi does not read it"
-        made = rebuilt(session.records, context.data, context.name)
+        text = "the file does not start with a session header: pi does not read it"
+        made = rebuild_head(session.records, context.data, context.name)
         fixable = bool(session.headers) or made is not None
         found = new_finding("LS610", session.records[number].place, text, ERROR, fixable=fixable)
         yield structs.replace(found, help=_HEAD_HELP) if fixable else found
@@ -204,41 +204,41 @@ def _is_last(session: PiSession, node: TreeNode) -> bool:
     return node.number == session.entries[-1]
 
 
-def _goes_on(session: PiSession, node: TreeNode) -> bool:
-    """Whether entries before this one in the file hang on it, so that it is no end."""
+def _has_earlier_children(session: PiSession, node: TreeNode) -> bool:
+    """Whether the entry has children before it in the file, so that it is not the end."""
     children = session.graph.children.get(node.id, ())
     return any(child.number < node.number for child in children)
 
 
 def _is_out_of_order(session: PiSession) -> bool:
-    """Whether the last entry is the parent of others, from which pi would go on.
+    """Whether the last entry, from which pi would continue, is the parent of others.
 
-    pi appends: a parent always stands before its children, and the last line is a leaf, also
-    after the person went back to an earlier entry.
+    pi appends: a parent always comes before its children, and the last line is a leaf, even after
+    the person went back to an earlier entry.
     """
     node = session.graph.nodes[-1] if session.graph.nodes else None
     if node is None or session.is_linear or node is not session.graph.by_id[node.id]:
         return False
-    return _is_last(session, node) and _goes_on(session, node)
+    return _is_last(session, node) and _has_earlier_children(session, node)
 
 
 def _is_same(session: PiSession, node: TreeNode, first: TreeNode) -> bool:
-    """Whether two entries are the same one, of which one may be damaged."""
+    """Whether two entries are the same one, although one of them may be damaged."""
     one, other = session.value(node.number), session.value(first.number)
     keys = ("type", "timestamp")
     dated = type(one.get("timestamp")) is str
     return one == other or (dated and all(one.get(key) == other.get(key) for key in keys))
 
 
-def _unnamed(session: PiSession) -> list[int]:
-    """Return the entries of a tree that nothing can hang on."""
+def _find_unnamed(session: PiSession) -> list[int]:
+    """Return the entries of a tree that have no id, so that they can have no children."""
     if session.is_linear:
         return []
     return [n for n in session.entries if type(session.value(n).get("id")) is not str]
 
 
-def _malformed(session: PiSession) -> list[int]:
-    """Return the messages that hold nothing that pi could send, and at which it stumbles."""
+def _find_malformed(session: PiSession) -> list[int]:
+    """Return the messages that hold nothing that pi could send, and at which it fails."""
     return [number for number in session.entries if _is_malformed(session.value(number))]
 
 
@@ -253,7 +253,7 @@ def _is_malformed(value: dict[str, Any]) -> bool:
 
 
 def _circles(session: PiSession) -> list[int]:
-    """Return one entry of each circle of parents: the first one in the file."""
+    """Return one entry of each circle of parents: the first in the file."""
     circles = session.graph.circles(session.last)
     return [min(node.number for node in circle) for circle in circles]
 
@@ -281,7 +281,7 @@ class _PiTreeRepair(TreeRepair):
         self.name = transcript.context.name
 
     def link_before(self, code: str, number: int, names: Mapping[int, str] = _NONE) -> None:
-        """Hang an entry on the one before it in the file, which may have another name by now."""
+        """Link an entry to the one before it in the file, whose new id may be in ``names``."""
         node = self.session.graph.before(number, self.gone)
         if node is None:
             self.relink(code, number, None)
@@ -289,12 +289,12 @@ class _PiTreeRepair(TreeRepair):
             self.relink(code, number, node.number, names.get(node.number))
 
     def restore_head(self) -> None:
-        """Put the head of the session in front: moved there, or written anew."""
+        """Put the head of the session at the start: moved there, or rebuilt."""
         headers, first = self.session.headers, _first(self.session)
         if first >= 0 and first not in headers:
-            rebuild = partial(rebuilt, self.session.records, self.data, self.name)
+            rebuild = partial(rebuild_head, self.session.records, self.data, self.name)
             own = headers[0] if headers else -1
-            self.put_head_first(first, own, rebuild, HEADER, "the head of the session")
+            self.put_head_first(first, own, rebuild, HEADER, "the session header")
 
     def drop_repeats(self) -> None:
         for node in self.session.graph.repeats:
@@ -309,7 +309,7 @@ class _PiTreeRepair(TreeRepair):
                     self.ledger.set_aside(RULES["LS607"], place, value)
 
     def rename_repeats(self) -> None:
-        """Give a second entry of the same id its own, and hang on it what was written behind it."""
+        """Give a second entry of one id an id of its own, and link later children to it."""
         second: dict[str, int] = {}
         names: dict[int, str] = {}
         for node in self.session.graph.repeats:
@@ -321,12 +321,12 @@ class _PiTreeRepair(TreeRepair):
                 for child in children:
                     if child.number > node.number:
                         self.set(child.number, ("parentId",), name)
-            self.note("LS703", "rewritten", node.number, "got an id of its own")
+            self.note("LS703", "rewritten", node.number, "got a new id")
             if _is_last(self.session, node) and any(c.number < second[node.id] for c in children):
                 self.link_before("LS703", node.number, names)
 
     def repair_malformed(self) -> None:
-        for number in _malformed(self.session):
+        for number in _find_malformed(self.session):
             message = message_of(self.session.value(number))
             content = message.get("content")
             if message.get("role") == ASSISTANT and type(content) is str:
@@ -337,8 +337,8 @@ class _PiTreeRepair(TreeRepair):
                 self._remove(number)
 
     def name_entries(self) -> None:
-        """Give messages without an id one, behind the entry before; take out what is no entry."""
-        for number in _unnamed(self.session):
+        """Give messages without an id one, after the entry before; remove other such entries."""
+        for number in _find_unnamed(self.session):
             value = self.session.value(number)
             if not message_of(value):
                 self._remove(number)
@@ -347,7 +347,7 @@ class _PiTreeRepair(TreeRepair):
             self.link_before("LS610", number)
 
     def _remove(self, number: int) -> None:
-        """Take an entry out; what hung on it hangs on what it hung on."""
+        """Remove an entry; its children become children of its parent."""
         value = self.session.value(number)
         self.remove("LS610", number, "holds no message", value)
         name = value.get("id")
@@ -357,13 +357,13 @@ class _PiTreeRepair(TreeRepair):
             self._keep_from(name, child)
 
     def _keep_from(self, name: Any, node: TreeNode) -> None:
-        """Let a compaction keep from here on what it kept from an entry that is gone."""
+        """Let compactions that keep the conversation from a removed entry on keep it from here."""
         for number in self._keeping.get(name, ()) if name is not None else ():
             self.set(number, ("firstKeptEntryId",), node.id)
 
     @cached_property
     def _keeping(self) -> dict[str, list[int]]:
-        """The compactions, by the entry from which they keep what was said."""
+        """The compactions, by the first entry that they keep."""
         found: dict[str, list[int]] = {}
         for number in self.session.entries:
             name = self.session.value(number).get("firstKeptEntryId")
@@ -371,7 +371,7 @@ class _PiTreeRepair(TreeRepair):
                 found.setdefault(name, []).append(number)
         return found
 
-    def link_danglers(self) -> None:
+    def link_orphans(self) -> None:
         for node in self.session.graph.dangling():
             self.link_before("LS701", node.number)
             self._keep_from(node.parent, node)
@@ -386,7 +386,7 @@ class _PiTreeRepair(TreeRepair):
             self.link_before("LS704", number)
 
     def put_in_order(self) -> None:
-        """Put entries in the order of their times, each behind its parent, if the last is none."""
+        """Sort entries by time, each after its parent, if the last entry is not a leaf."""
         if not _is_out_of_order(self.session):
             return
         entries = self.session.entries
@@ -395,7 +395,7 @@ class _PiTreeRepair(TreeRepair):
         keys = dict(zip(entries, times, strict=True)) if dated else {}
         ordered: dict[int, None] = {}
         for number in sorted(entries, key=lambda n: (keys.get(n, ""), n)):
-            # Its ancestors that are not done yet go in front of it, from the root on.
+            # Its ancestors that are not placed yet come before it, starting with the root.
             node = self.session.graph.by_number.get(number)
             trail = {number: None} if node is None and number not in ordered else {}
             while node is not None and node.number not in ordered and node.number not in trail:
@@ -414,7 +414,7 @@ class _PiTreeRepair(TreeRepair):
         rename_repeats,
         repair_malformed,
         name_entries,
-        link_danglers,
+        link_orphans,
         open_circles,
         link_cut_off,
         put_in_order,

@@ -1,15 +1,14 @@
 """OpenClaw: ``~/.openclaw/agents/<id>/agent/openclaw-agent.sqlite``, an SQLite database.
 
-An event is a row of ``transcript_events``, as JSON or packed with Zstandard; a session that was
-put into cold storage is one packed value. The database is only read. What OpenClaw derives from
-the events stands in seven more tables (identities, the active branch, the words to search, sizes,
-generations), and OpenClaw trusts them: a changed event would be at odds with all of those.
+An event is a row of ``transcript_events``, as JSON or packed with Zstandard. A session in cold
+storage is one packed value. The database is only read: OpenClaw derives seven more tables from the
+events (identities, the active branch, the words to search, sizes, generations) and trusts them, so
+a changed event would contradict all of those.
 
-The tree of an OpenClaw transcript, as OpenClaw itself reads it.
-
-Entries are pi's, and four things are more than pi has. A ``leaf`` says where the conversation goes
-on; an entry with ``appendMode`` "side" is no part of it; after a ``reset`` all that hangs on what
-came before hangs on it; and an entry whose parent is missing hangs on the one before.
+The module also reads the tree of an OpenClaw transcript as OpenClaw itself does. Its entries are
+pi's, with four additions. A ``leaf`` says where the conversation continues. An entry with
+``appendMode`` "side" is not part of it. After a ``reset``, all entries whose parent came before it
+become its children. An entry whose parent is missing follows the one before it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _TYPES = frozenset(
 class ClawTree(PiSession):
     """The events of a session, and those that the next request is made of.
 
-    ``stale`` numbers the events whose parent is not there.
+    ``stale`` has the numbers of the events whose parent is missing.
     """
 
     cuts = (COMPACTION, RESET)
@@ -72,7 +71,7 @@ class ClawTree(PiSession):
 
 
 class _ClawReader:
-    """Reads event after event; ``under`` holds all that hangs on the last reset."""
+    """Reads one event after the other; ``under`` holds all descendants of the last reset."""
 
     def __init__(self) -> None:
         self.leaf: str | None = None
@@ -90,7 +89,7 @@ class _ClawReader:
             return self._control(number, own, value)
         kind = value.get("type")
         if type(kind) is not str or kind not in _TYPES:
-            # it is no part of the conversation, but may be a link of its chain
+            # it is not part of the conversation, but may be a link in its chain
             self.known.add(own)
             return TreeNode(number, own, _text(value.get("parentId")))
         parent = self._parent(number, value)
@@ -146,7 +145,7 @@ _LISTED = f"""
 """  # noqa: S608 - a name of our own
 _ARCHIVED = f" OR EXISTS (SELECT 1 FROM {_COLD} AS c WHERE c.session_id = w.session_id)"  # noqa: S608
 _BARE = f"SELECT session_id, NULL, max(created_at) / 1000.0, '' FROM {_EVENTS} GROUP BY session_id"  # noqa: S608
-# What is read beside the events, to list the sessions and to find those in cold storage.
+# Tables that are read in addition, to list the sessions and to find those in cold storage.
 _BESIDE = (
     ProgramTable("session_windows", key="session_key", order=("updated_at",), optional=True),
     ProgramTable(
@@ -154,16 +153,16 @@ _BESIDE = (
     ),
     ProgramTable(_COLD, key="archive_name", order=("storage",), optional=True),
 )
-# OpenClaw packs no event that is larger.
+# OpenClaw packs no larger event.
 _EVENT_LIMIT = 1 << 22
 _COLD_DAMAGE = "it is in cold storage, in an archive that is damaged"
 _HELP = (
-    "OpenClaw's database is only read; `lockstitch export` takes the conversation out of it, healed"
+    "OpenClaw's database is only read; `lockstitch export` gets the conversation out of it, healed"
 )
 
 
 class OpenClaw(RowFormat):
-    """A tree of events, those of pi and a few more."""
+    """A tree of events: those of pi and a few more."""
 
     name = "openclaw"
     title = "OpenClaw"
@@ -189,8 +188,8 @@ class OpenClaw(RowFormat):
     def rows(self, base: GuardedConnection, session: str) -> list[Row]:
         found: list[Row] = []
         start = 0
-        stored = sorted(_stored(base, session), key=lambda event: sorting(event[0]))
-        for key, raw in (*stored, *_archived(base, session)):
+        stored = sorted(_read_rows(base, session), key=lambda event: sorting(event[0]))
+        for key, raw in (*stored, *_read_archive(base, session)):
             row = _row(key, raw, start)
             start = row.end + 1
             found.append(row)
@@ -217,17 +216,17 @@ class OpenClaw(RowFormat):
         return structs.replace(found, fixable=False, help=_HELP)
 
     def severity(self, found: Finding, transcript: Transcript) -> str:
-        """OpenClaw repairs what it sends in memory, for each provider as it needs."""
+        """Return a warning at most: OpenClaw repairs what it sends in memory, for each provider."""
         return NOTE if found.severity == NOTE else WARNING
 
 
 def _findings(tree: ClawTree) -> Iterator[Finding]:
     for number, record in enumerate(tree.records):
         if record.kind == TORN:
-            text = "the event cannot be decoded, so that the session cannot be opened"
+            text = "the event cannot be decoded, so the session cannot be opened"
             yield _found("LS610", record, text, ERROR)
         elif number in tree.stale:
-            text = "the parent of this event is missing; OpenClaw takes the one before it"
+            text = "the parent of this event is missing; OpenClaw uses the one before it"
             yield _found("LS701", record, text, NOTE)
 
 
@@ -239,8 +238,8 @@ def _found(code: str, record: Record, text: str, severity: str) -> Finding:
 # Rows as events
 
 
-def _stored(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
-    """Return the events that are rows, in their order."""
+def _read_rows(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the events that are rows, in their order."""
     where = f"FROM {_EVENTS} WHERE session_id = CAST(? AS TEXT)"
     columns = {row[1] for row in base.execute(f"PRAGMA table_info({_EVENTS})")}
     if "event_zstd" not in columns:
@@ -249,18 +248,18 @@ def _stored(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes 
         return
     query = f"SELECT seq, event_json, event_zstd {where}"
     for key, text, blob in base.execute(query, bind_values((session,))):
-        yield key, _bytes(text) if blob is None else _unpacked(base, blob, _EVENT_LIMIT)
+        yield key, _bytes(text) if blob is None else _unpack(base, blob, _EVENT_LIMIT)
 
 
-def _archived(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
-    """Return the events of a session in cold storage, which has no rows any more."""
+def _read_archive(base: GuardedConnection, session: str) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the events of a session in cold storage, which has no rows any more."""
     if _COLD not in tables_of(base):
         return
     columns = "storage, archive_name, archive_blob"
     query = f"SELECT {columns} FROM {_COLD} WHERE session_id = CAST(? AS TEXT)"  # noqa: S608
     for storage, name, blob in base.execute(query, bind_values((session,))):
         raw = blob if storage == "sqlite" else _file(base, str(name))
-        lines = _unpacked(base, raw, read.unpacked_budget(len(raw or b"")))
+        lines = _unpack(base, raw, read.unpacked_budget(len(raw or b"")))
         if lines is None:
             raise Unreadable(_COLD_DAMAGE)
         try:
@@ -272,7 +271,7 @@ def _archived(base: GuardedConnection, session: str) -> Iterator[tuple[int, byte
 
 
 def _file(base: GuardedConnection, name: str) -> bytes:
-    """Return an archive from the folder beside that of the database."""
+    """Return an archive from the folder beside the database's."""
     [(_, _, path), *_] = base.execute("PRAGMA database_list")
     folder = Path(path).parent
     place = folder.parent / "sessions" if folder.name == "agent" else folder
@@ -286,8 +285,8 @@ def _bytes(text: Any) -> bytes | None:
     return text.encode("utf-8", "surrogateescape") if type(text) is str else None
 
 
-def _unpacked(base: GuardedConnection, blob: Any, limit: int) -> bytes | None:
-    """Return what was packed, None if it cannot be unpacked; all that is must fit into a budget."""
+def _unpack(base: GuardedConnection, blob: Any, limit: int) -> bytes | None:
+    """Return an unpacked value, None if that fails; all unpacked values share a budget."""
     if type(blob) is not bytes:
         return None
     found = read.unpack(blob, min(limit, base.budget.unpackable))

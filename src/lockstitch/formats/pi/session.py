@@ -1,12 +1,12 @@
-"""The conversation in a file of pi: the way from the last entry to the root, after a compaction.
+"""The conversation in a pi file: the path from the root to the last entry, after a compaction.
 
-pi stops at a parent that is not in the file, so that all before it is left behind; an id that is
-there twice means the later entry. What pi leaves out of a request (blank texts, thinking of another
-provider, messages that ended in an error) is left out here, too, and stays in the file.
+pi stops at a parent that is not in the file, and leaves behind everything before it. If an id
+occurs twice, the later entry counts. What pi leaves out of a request (blank texts, thinking of
+another provider, messages that ended in an error) is left out here, too, and stays in the file.
 
-pi does not read a file whose first line is not its head. What it cannot do without is the id of the
-session, which is in the name of the file, too. Without a folder in the head, pi takes the one that
-it is started in.
+pi does not read a file whose first line is not its head. The only thing it needs from there is the
+id of the session, which is also in the name of the file. If the head names no folder, pi uses the
+one it is started in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockstitch.formats.records import Record, as_list, as_str, torn_fields
 from lockstitch.formats.write_back import CYCLE, DANGLING, BrokenLink, RecordTree, TreeNode
 
 HEADER = "session"
-# What a file whose entries have ids is; pi makes one of all older ones.
+# The version of files whose entries have ids; pi converts older files to it.
 _VERSION = 3
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)-(\d{3}Z)_")
@@ -37,16 +37,16 @@ def is_header(value: dict[str, Any]) -> bool:
 
 
 def id_in(name: str) -> str:
-    """Return the id of the session that is in the name of a file."""
+    """Return the id of the session from the name of a file."""
     stem = name.removesuffix(".jsonl")
     match = _UUID.search(stem)
     return match[0] if match else stem.rpartition("_")[2]
 
 
-def rebuilt(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
-    """Return a new head for a file, None if the id of its session is not known.
+def rebuild_head(records: Sequence[Record], data: bytes, name: str) -> dict[str, Any] | None:
+    """Return a new head for a file, None if the id of its session is unknown.
 
-    What is left of the old head counts first, then the name of the file, then its entries.
+    What is left of the old head is used first, then the name of the file, then its entries.
     """
     known: dict[str, Any] = {}
     heads = (r.value for r in records if r.is_record and r.value.get("type") == HEADER)
@@ -94,12 +94,12 @@ def message_of(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def wire_id(name: Any) -> Any:
-    """Spell the id of a call as pi sends it to Anthropic."""
+    """Return the id of a call as pi sends it to Anthropic."""
     return _UNFIT.sub("_", name)[:_ID_LIMIT] if type(name) is str else name
 
 
 def role_of(value: dict[str, Any]) -> str:
-    """Return who speaks on the wire in an entry; empty if nobody does."""
+    """Return the role on the wire of an entry; empty if it is not sent."""
     message, kind = message_of(value), value.get("type")
     role = message.get("role")
     if role == ASSISTANT:
@@ -111,7 +111,7 @@ def role_of(value: dict[str, Any]) -> str:
 
 
 def blocks_in(value: dict[str, Any]) -> Iterator[tuple[Path, Block]]:
-    """Return the blocks that pi sends of an entry, each with its path in the entry."""
+    """Yield the blocks that pi sends for an entry, each with its path in the entry."""
     message, kind = message_of(value), value.get("type")
     role = message.get("role")
     path: Path = ("message", "content")
@@ -182,11 +182,11 @@ def result_block(message: dict[str, Any]) -> Block:
     return {**block, "is_error": True} if message.get("isError") else block
 
 
-# And back: what a repair has changed or made.
+# And back: blocks that a repair changed or made.
 
 
 def item_of(block: Block, ids: dict[str, str], old: Any = None) -> Block:
-    """Spell a block as pi keeps it; what the old item had beside it stays."""
+    """Return a block as pi stores it; other fields of the old item stay."""
     kind = block.get("type")
     if kind == "tool_use":
         name = block.get("id")
@@ -209,14 +209,14 @@ def item_of(block: Block, ids: dict[str, str], old: Any = None) -> Block:
 
 
 def items_of(content: Any, ids: dict[str, str]) -> list[Block]:
-    """Spell what a result carries as pi keeps it."""
+    """Return the payload of a result as pi stores it."""
     if type(content) is list:
         return [item_of(block, ids) for block in content if type(block) is dict]
     return [{"type": "text", "text": content if type(content) is str else ""}]
 
 
 def result_of(block: Block, ids: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    """Make the message of a new result."""
+    """Return the message of a new result."""
     wire = str(block.get("tool_use_id"))
     return {
         "role": RESULT,
@@ -238,9 +238,9 @@ def is_prompt(value: dict[str, Any]) -> bool:
 class PiSession:
     """The entries of a file, and those that a resume reads, in order.
 
-    ``path`` numbers the entries from the root to the last one, ``broken`` is the link that ends
-    it too early, and ``sent`` numbers the entries that go to the model. ``cuts`` are the types of
-    entries from which on a request is made.
+    ``path`` has the numbers of the entries from the root to the last one, and ``broken`` is the
+    link that ends it too early. ``sent`` has the numbers of the entries that go to the model.
+    ``cuts`` are the types of entries after which a request begins.
     """
 
     cuts: tuple[str, ...] = (COMPACTION,)
@@ -252,6 +252,7 @@ class PiSession:
         self.entries = [
             n for n, r in enumerate(records) if r.is_record and r.value.get("type") != HEADER
         ]
+        # files of the first version: entries without ids, in a row
         self.is_linear = not any("id" in records[n].value for n in self.entries)
         self.graph = RecordTree(list(self.nodes()))
         self.last = {node.id: node for node in self.graph.nodes}
@@ -266,7 +267,7 @@ class PiSession:
         return found
 
     def nodes(self) -> Iterator[TreeNode]:
-        """Return the entries that have an id, each with its parent."""
+        """Yield the entries that have an id, each with its parent."""
         for number in self.entries:
             value = self.records[number].value
             name, parent = value.get("id"), value.get("parentId")
@@ -274,7 +275,7 @@ class PiSession:
                 yield TreeNode(number, name, parent if type(parent) is str else None)
 
     def leaf(self) -> TreeNode | None:
-        """Return the entry that the conversation ends with: the last one in the file."""
+        """Return the entry with which the conversation ends: the last one in the file."""
         return self.graph.nodes[-1] if self.graph.nodes else None
 
     def _walk(self) -> list[int]:
@@ -294,7 +295,7 @@ class PiSession:
 
     @cached_property
     def cut(self) -> int:
-        """Return the position of the last compaction on the path, -1 if there is none."""
+        """The position of the last compaction on the path, -1 if there is none."""
         for position in range(len(self.path) - 1, -1, -1):
             if self.value(self.path[position]).get("type") in self.cuts:
                 return position
@@ -302,7 +303,7 @@ class PiSession:
 
     @cached_property
     def sent(self) -> list[int]:
-        """Return the entries that go to the model, in the order in which they are sent."""
+        """The entries that go to the model, in the order in which they are sent."""
         path, cut = self.path, self.cut
         if cut >= 0:
             path = [path[cut], *self.kept_before, *path[cut + 1 :]]
@@ -310,7 +311,7 @@ class PiSession:
 
     @cached_property
     def kept_before(self) -> list[int]:
-        """Return the entries before the last compaction that it keeps."""
+        """The entries before the last compaction that it keeps."""
         value, before = self.value(self.path[self.cut]), self.path[: max(self.cut, 0)]
         if self.is_linear:
             index = value.get("firstKeptEntryIndex")
@@ -322,7 +323,7 @@ class PiSession:
         return before[names.index(first) :] if first in names else []
 
     def _history(self) -> History:
-        """Build what is sent; results in a row are one message, as pi sends them."""
+        """Build what is sent; neighbouring results form one message, as pi sends them."""
         history = History(ANTHROPIC, model=self._model())
         results = False
         for number in self.sent:
@@ -342,7 +343,7 @@ class PiSession:
         return history
 
     def transcript(self, context: Context, name: str) -> Transcript:
-        """Return a transcript of the session, which is called ``name`` if its head is lost."""
+        """Return a transcript of the session, which gets ``name`` if its head is lost."""
         path = set(self.path)
         away = [number for number in self.entries if number not in path]
         return Transcript(
@@ -359,13 +360,13 @@ class PiSession:
         )
 
     def asides(self) -> Iterator[Aside]:
-        """Return what a compaction cut off, and the branches off the path, by where they hang."""
+        """Yield what a compaction cut off, and the branches off the path, by their parents."""
         path = {*self.path}
         kept = {*self.kept_before} if self.cut >= 0 else set()
         earlier = [number for number in self.path[: max(self.cut, 0)] if number not in kept]
         if earlier:
             yield Aside(
-                COMPACTED, earlier[0], -1, self._history_of(earlier), "summed up by a compaction"
+                COMPACTED, earlier[0], -1, self._history_of(earlier), "summarized by a compaction"
             )
         pieces: dict[int, list[int]] = {}
         tops: dict[int, int] = {}
@@ -383,7 +384,7 @@ class PiSession:
             )
 
     def _history_of(self, numbers: list[int]) -> History:
-        """Build what entries say that are not sent."""
+        """Build the messages of entries that are not sent."""
         history = History(ANTHROPIC)
         for number in numbers:
             found = list(blocks_in(self.value(number)))
@@ -401,7 +402,7 @@ class PiSession:
         return None
 
     def ids(self) -> dict[str, str]:
-        """Return, by the id on the wire, the id that the file has for a call."""
+        """Return the id of each call in the file, by its id on the wire."""
         found: dict[str, str] = {}
         for number in self.path:
             content = message_of(self.value(number)).get("content")
@@ -419,7 +420,7 @@ def is_result(block: Block) -> bool:
 
 
 def new_id(session: PiSession, *names: object) -> str:
-    """Make an id as pi does, the same in every run of the same repair, that no entry has."""
+    """Return an id as pi makes them that no entry has, the same in every run of one repair."""
     known = session.graph.by_id
     for count in range(len(known) + 1):
         text = ":".join(map(str, ("lockstitch", session.head.get("id"), *names, count)))

@@ -1,4 +1,4 @@
-"""A repaired history written back into the entries of a pi session."""
+"""Writes a repaired history back into the entries of a pi session."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PiUnit(Struct, eq=False):
 
     @property
     def is_new(self) -> bool:
-        """Whether the file does not hold it yet."""
+        """Whether the file does not hold the entry yet."""
         return self.number == NEW
 
 
@@ -61,7 +61,7 @@ class PiWriteBack:
         self.data = transcript.context.data
         self.session: PiSession = transcript.state
         self.ids = self.session.ids()
-        # the tools of the calls, by the id that is sent
+        # the tool of each call, by the id that is sent
         self.names: dict[str, Any] = {}
         self.homes: dict[int, list[tuple[int, Path]]] = {}
         for home in self.session.kept.values():
@@ -70,19 +70,21 @@ class PiWriteBack:
         self.made = 0
 
     def write_back(self, repaired: Sequence[SourcedMessage], ledger: Ledger) -> list[Record]:
-        """Return the records of the file in which the conversation is the repaired one."""
+        """Return the records of the file with the repaired conversation."""
         session = self.session
         blocks = [block for sourced in repaired for _, block in sourced.parts]
         self.names = {
             str(b.get("id")): b.get("name") for b in blocks if b.get("type") == "tool_use"
         }
         units = [unit for sourced in repaired for unit in self._units(sourced)]
-        # What is new is like the old entry before it, or like the first that there is.
+        # A new entry takes over fields from the old entry before it, or else from the first one.
         old = (unit.number for unit in units if not unit.is_new)
         last = next(old, session.entries[0])
         for unit in units:
             unit.record = (
-                self._fresh(unit, session.value(last)) if unit.is_new else self._kept(unit)
+                self._new_entry(unit, session.value(last))
+                if unit.is_new
+                else self._keep_entry(unit)
             )
             last = last if unit.is_new else unit.number
         line = self._with_controls(units)
@@ -93,8 +95,8 @@ class PiWriteBack:
                 if first is not None and unit.number == session.path[session.cut]:
                     path = ("firstKeptEntryId",)
                     unit.record = amend_record(self.data, _record(unit), path, first.id)
-        # What goes with an entry although pi never sent it is put in quarantine.
-        for number in sorted(self._lost()):
+        # Content that pi never sent, and that is removed with its entry, is put in quarantine.
+        for number in sorted(self._removed_entries()):
             value = session.value(number)
             content = message_of(value).get("content")
             if type(content) is list and len(content) > len(self.homes[number]):
@@ -123,7 +125,7 @@ class PiWriteBack:
         return units
 
     def _takes(self, source: int, kind: str) -> bool:
-        """Whether an entry may hold blocks of this kind, as a result may hold text."""
+        """Whether an entry may hold blocks of this kind; a result's entry may also hold text."""
         if source == NEW or source in self.used:
             return False
         role = message_of(self.session.value(source)).get("role")
@@ -131,15 +133,15 @@ class PiWriteBack:
             return role == kind or (role == RESULT and kind == USER)
         return kind == USER
 
-    def _kept(self, unit: PiUnit) -> Record:
-        """Keep an entry, with the blocks that are left of it."""
+    def _keep_entry(self, unit: PiUnit) -> Record:
+        """Return an old entry, with the blocks that are left of it."""
         record, value = self.session.records[unit.number], self.session.value(unit.number)
         found = [self.session.kept.get(id(block)) for block in unit.blocks]
         if found == self.homes[unit.number]:
             return record
         message = message_of(value)
         if unit.role == RESULT:
-            return self._amended_result(record, message, unit.blocks[0])
+            return self._amend_result(record, message, unit.blocks[0])
         if message.get("role") in _OWN_ROLES and type(message.get("content")) is list:
             items = self._items(unit, message["content"])
             return amend_record(self.data, record, ("message", "content"), items)
@@ -153,7 +155,7 @@ class PiWriteBack:
         return amend_record(self.data, record, ("message",), spoken)
 
     def _items(self, unit: PiUnit, content: list[Any]) -> list[Any]:
-        """Return the content of a message: what was never sent stays, what is gone goes."""
+        """Return the content of a message: items that were never sent stay, removed ones go."""
         sent = {path[-1]: None for _, path in self.homes[unit.number]}
         homes = [self.session.kept.get(id(block)) for block in unit.blocks]
         kept = {h[1][-1] for h in homes if h is not None and h[0] == unit.number}
@@ -172,7 +174,7 @@ class PiWriteBack:
             items.append(old if own else item_of(block, self.ids, old))
         return [*items, *(content[n] for n in silent)]
 
-    def _amended_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
+    def _amend_result(self, record: Record, message: dict[str, Any], block: Block) -> Record:
         old = result_block(message)
         wire = str(block.get("tool_use_id"))
         if old["tool_use_id"] != wire:
@@ -188,7 +190,7 @@ class PiWriteBack:
 
     # New entries.
 
-    def _fresh(self, unit: PiUnit, near: dict[str, Any]) -> Record:
+    def _new_entry(self, unit: PiUnit, near: dict[str, Any]) -> Record:
         if unit.role == RESULT:
             message = result_of(unit.blocks[0], self.ids, self.names)
         else:
@@ -214,10 +216,10 @@ class PiWriteBack:
     # The chain and the file.
 
     def _with_controls(self, units: Sequence[PiUnit]) -> list[PiUnit]:
-        """Put what is on the path but is not sent back behind what it follows."""
+        """Insert the unsent entries of the path again, after the entries that they followed."""
         session = self.session
         kept = {unit.number for unit in units}
-        behind = group_unsent(session.path, kept | self._lost(), kept)
+        behind = group_unsent(session.path, kept | self._removed_entries(), kept)
         line = [PiUnit("", number) for number in behind.get(NEW, ())]
         for unit in self._in_path_order(units):
             line.append(unit)
@@ -228,14 +230,14 @@ class PiWriteBack:
                 unit.id = session.value(unit.number).get("id")
         return line
 
-    def _lost(self) -> set[int]:
-        """Return the entries whose messages are gone; a compaction stays, it hides too much."""
+    def _removed_entries(self) -> set[int]:
+        """Return the entries whose messages go; a compaction stays, since it hides too much."""
         spoken = {number for sources in self.session.history.sources for number in sources}
         gone = spoken - self.used
         return {n for n in gone if self.session.value(n).get("type") != COMPACTION}
 
     def _in_path_order(self, units: Sequence[PiUnit]) -> list[PiUnit]:
-        """Put a compaction, which is sent first, back behind what it keeps."""
+        """Move a compaction, which is sent first, back to after the entries that it keeps."""
         if self.session.cut < 0:
             return list(units)
         number = self.session.path[self.session.cut]
@@ -249,7 +251,7 @@ class PiWriteBack:
         return [*rest[:split], *lead, *rest[split:]]
 
     def _first_kept(self, line: Sequence[PiUnit], units: Sequence[PiUnit]) -> PiUnit | None:
-        """Return the entry that the compaction keeps first, if it is another one than it was."""
+        """Return the first entry that the compaction keeps, if that has changed."""
         if self.session.cut < 0 or not self.session.kept_before:
             return None
         number = self.session.path[self.session.cut]
@@ -262,7 +264,7 @@ class PiWriteBack:
         return None
 
     def _link(self, line: Sequence[PiUnit]) -> None:
-        """Write parents where the entry before is another one than it was."""
+        """Set the parent of each entry that follows another entry than before."""
         old = dict(zip(self.session.path, [NEW, *self.session.path], strict=False))
         last: PiUnit | None = None
         for unit in line:
@@ -276,8 +278,8 @@ class PiWriteBack:
             last = unit
 
     def _file(self, line: Sequence[PiUnit], first: PiUnit | None) -> list[Record]:
-        """Put the entries back into the file; the end of the conversation is the last one."""
-        session, gone = self.session, self._lost()
+        """Put the entries back into the file; the end of the conversation comes last."""
+        session, gone = self.session, self._removed_entries()
         kept, behind = keep_in_order([unit.number for unit in line], line)
         moved = {unit.number for units in behind.values() for unit in units}
         lines = {
@@ -296,18 +298,20 @@ class PiWriteBack:
         laid = lay_records(session.records, records, lines, gone | moved, front)
         pairs = [*adopt_orphans(self.data, laid, "parentId", session.last, gone, heir)]
         if session.is_linear:
-            return self._counted(pairs, first)
+            return self._recount(pairs, first)
         out = [record for _, record in pairs]
         end = line[-1] if line else None
         tail = next((record for record in reversed(out) if record.is_record), None)
+        # pi continues from the last entry in the file, so that has to be the end of the
+        # conversation
         if end is not None and tail is not None and tail.value is not _record(end).value:
             rest = (record for record in out if record.value is not _record(end).value)
             last = _record(end)
             out = [*rest, structs.replace(last, ending=last.ending or b"\n")]
         return out
 
-    def _counted(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
-        """Correct the entry that a compaction of the first version keeps, which it counts."""
+    def _recount(self, laid: Sequence[tuple[int, Record]], first: PiUnit | None) -> list[Record]:
+        """Correct the index of the first entry that compactions of the first version keep."""
         records = [record for _, record in laid]
         lines = [pair for pair in laid if pair[1].is_record]
         old = [n for n, record in enumerate(self.session.records) if record.is_record]

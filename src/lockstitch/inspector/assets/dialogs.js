@@ -71,7 +71,7 @@ function drawPlan(plan) {
 const FIELDS = {
   repair: (options) => [
     choice("How", "strategy", options, [["close", "Answer open calls, keep everything"], ["rollback", "Go back to the last complete turn"]]),
-    tick("Also fixes that take something away, such as broken images", "lossy", options),
+    tick("Also repairs that remove something, such as broken images", "lossy", options),
   ],
   compact: (options) => [number("Tokens that a request may have afterwards", "budget", options)],
   fork: (options) => [text("Name of the new session", "name", options)],
@@ -95,7 +95,7 @@ function text(label, name, options) {
 }
 
 const BEGIN = { repair: { strategy: "close", lossy: false }, compact: { budget: 120000 }, fork: { name: "" } };
-const TITLES = { repair: "Repair this session", undo: "Take the last repair back", compact: "Make this session shorter", fork: "Make a new session of this one" };
+const TITLES = { repair: "Repair this session", undo: "Undo the last repair", compact: "Make this session shorter", fork: "Make a new session from this one" };
 
 /** Say what an action would do, ask, and do it; gives what was done, or null. */
 export function actionDialog(id, action, given) {
@@ -150,7 +150,7 @@ export function exportDialog(id, dialects) {
     h("ul", { class: "says" }, h("li", {}, "The messages that a resume would send will be saved as a JSON file, healed."), h("li", {}, "The session itself is only read and stays as it is.")),
     h("fieldset", { class: "fields" }, h("legend", { class: "visually-hidden" }, "Options"),
       choice("Wire format", "dialect", options, [["", "As stored"], ...dialects.map((name) => [name, name])]),
-      choice("Secrets", "redact", options, [["secrets", "Take secrets out"], ["all", "Take secrets and personal data out"], ["", "Leave everything in"]])));
+      choice("Secrets", "redact", options, [["secrets", "Remove secrets"], ["all", "Remove secrets and personal data"], ["", "Leave everything in"]])));
   const save = button("Save file", async () => {
     save.disabled = true;
     try {
@@ -167,7 +167,7 @@ export function exportDialog(id, dialects) {
 export function branchDialog(id, aside) {
   const made = opened("Save a branch as a session");
   made.body.append(h("ul", { class: "says" },
-    h("li", {}, `The branch that starts at line ${aside.place} (${several(aside.turns, "turn")}) will be saved as a session's file of its own, which its program can resume.`),
+    h("li", {}, `The branch that starts at line ${aside.place} (${several(aside.turns, "turn")}) will be saved as a new session file, which its program can resume.`),
     h("li", {}, "The session itself is only read and stays as it is.")));
   const save = button("Save file", async () => {
     try {

@@ -97,7 +97,7 @@ export class ListView {
       replace(this.none, h("h2", {}, "No sessions here"),
         h("p", {}, "Lockstitch looked where Claude Code, Codex, pi, OpenClaw, Gemini CLI, opencode and goose keep their sessions. `lockstitch ui FOLDER` looks somewhere else."));
     } else {
-      replace(this.none, h("h2", {}, "Nothing fits"), h("p", {}, `${several(all.length, "session")} are hidden by the search and the filters.`),
+      replace(this.none, h("h2", {}, "Nothing matches"), h("p", {}, `${several(all.length, "session")} are hidden by the search and the filters.`),
         button("Show all", () => {
           Object.assign(wish, { text: "", level: "", program: "", project: "", age: "" });
           this.search.value = "";

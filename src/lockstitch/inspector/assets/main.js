@@ -66,7 +66,7 @@ export function drawBar() {
   replace(bar,
     h("a", { class: "brand", href: "#/" },
       h("img", { src: "/assets/mark.svg", alt: "", width: 24, height: 24 }), h("span", {}, "Lockstitch")),
-    h("span", { class: "target", title: state.hello.target || "All sessions of this machine" },
+    h("span", { class: "target", title: state.hello.target || "All sessions on this machine" },
       state.hello.target || "this machine"),
     state.hello.is_store && h("a", { class: "tab", href: "#/store" }, "Store"),
     h("span", { class: "spacer" }),

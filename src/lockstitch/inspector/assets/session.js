@@ -101,13 +101,13 @@ export class SessionView {
       h("div", { class: "doing" },
         h("div", { class: "actions" }, Object.keys(LABELS).filter((name) => actions.includes(name)).map((name) =>
           button(LABELS[name], () => this.act(name), { class: name === "repair" ? "primary" : "", dataset: { action: name } }))),
-        row.resume && h("div", { class: "resume" }, h("code", { id: "resume" }, row.resume), button("Copy", () => this.copy(row.resume), { "aria-label": "Copy the line that resumes it" }))));
+        row.resume && h("div", { class: "resume" }, h("code", { id: "resume" }, row.resume), button("Copy", () => this.copy(row.resume), { "aria-label": "Copy the command that resumes it" }))));
   }
 
   verdict(level) {
     if (this.data.error) return this.data.error;
     if (level === "healthy" && this.data.problems.length) return "Healthy, with notes: nothing needs a repair.";
-    if (level === "healthy") return this.data.asides.length ? "Healthy. What a resume does not send was left on purpose or is summed up." : "Healthy. A resume sends all of it.";
+    if (level === "healthy") return this.data.asides.length ? "Healthy. What a resume does not send was left on purpose or is summarized." : "Healthy. A resume sends all of it.";
     return `${this.data.row.state}.`.replace(/^./, (first) => first.toUpperCase());
   }
 

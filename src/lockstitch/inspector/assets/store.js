@@ -45,8 +45,8 @@ export class StoreView {
         data.held.map((one) => [this.link(one.session), one.holder, one.epoch, one.at ? ago((Date.now() - one.at) / 1000) : ""])) : h("p", { class: "faint" }, "Nobody writes to a session now.")),
       h("section", {}, h("h2", {}, "Largest sessions"), this.table(["Session", "Size", "Records", "Messages"],
         largest.map((row) => [this.link(row.session), size(row.size), row.records.toLocaleString("en"), row.messages.toLocaleString("en")]))),
-      h("section", {}, h("h2", {}, "Compactions"), data.compactions.length ? this.table(["Session", "Record", "Stands for", "When"],
-        data.compactions.map((one) => [this.link(one.session), one.seq, one.through ? `all up to record ${one.through}` : "shortened results", moment(one.at)]))
+      h("section", {}, h("h2", {}, "Compactions"), data.compactions.length ? this.table(["Session", "Record", "Replaces", "When"],
+        data.compactions.map((one) => [this.link(one.session), one.seq, one.through ? `all up to record ${one.through}` : "old results, shortened", moment(one.at)]))
         : h("p", { class: "faint" }, `None in the ${several(data.read, "session")} that changed last.`)));
   }
 
@@ -64,7 +64,7 @@ export class StoreView {
       x: `${index * step + step * 0.15}%`, width: `${Math.min(step * 0.7, 4)}%`, y: 120 - (day[kind] / most) * 112, height: (day[kind] / most) * 112, rx: 2, class: kind,
     }, s("title", {}, `${day.day}: ${day.begun} begun, ${day.changed} last changed`))));
     return h("figure", { class: "chart" },
-      s("svg", { width: "100%", height: 122, role: "img", "aria-label": `Sessions a day from ${days[0].day} to ${days.at(-1).day}, at most ${most}` }, s("line", { x1: 0, x2: "100%", y1: 121, y2: 121, class: "axis" }), bars),
+      s("svg", { width: "100%", height: 122, role: "img", "aria-label": `Sessions per day from ${days[0].day} to ${days.at(-1).day}, at most ${most}` }, s("line", { x1: 0, x2: "100%", y1: 121, y2: 121, class: "axis" }), bars),
       h("figcaption", {}, h("span", {}, days[0].day), h("span", { class: "legend" }, h("i", { class: "begun" }), "begun", h("i", { class: "changed" }), "last changed"), h("span", {}, days.at(-1).day)));
   }
 }

@@ -143,8 +143,8 @@ def apply_pending(
         values = _values_of(graph, stage)
     except Exception as error:  # noqa: BLE001 - the graph's own code, and any version of it
         _LOG.warning(
-            "the graph cannot take up its own checkpoint (%s): only its messages are repaired, and "
-            "its breakpoints are not known",
+            "the graph cannot process its own checkpoint (%s): only its messages are repaired, "
+            "and its breakpoints are not known",
             type(error).__name__,
         )
         return None
@@ -213,7 +213,7 @@ def _due_behind(graph: Any, stage: CheckpointCopy, dropped: tuple[str, ...]) -> 
         due = graph.get_state(stage.config).next
     except Exception as error:  # noqa: BLE001 - the graph's own routing, on a turn that has no end
         _LOG.info(
-            "what comes behind %r is not known: the graph raised %s",
+            "what follows %r is not known: the graph raised %s",
             dropped[0],
             type(error).__name__,
         )

@@ -283,6 +283,8 @@ class CheckpointRepair:
         # conversation itself, which continue from there when they are called again.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
+        # What a subgraph waits for a person at, of which this checkpoint has not been told.
+        self.paused_below = ""
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
         self.saved = pending_writes.add_ids_to_writes(saved, held)
@@ -415,27 +417,32 @@ class CheckpointRepair:
             if not (self.channels[name].take(ancestor, calls[name]) and calls[name]):
                 del calls[name]
 
+    def reason_to_wait(self) -> str:
+        """Return what waits for a person, here or in a subgraph; empty if nothing does."""
+        if self.paused_below:
+            return self.paused_below
+        if self.applied is not None and not self.work.asking:
+            # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
+            return BREAKPOINT if self.applied.paused else ""
+        return reason_to_wait(
+            self.work,
+            self.saved.checkpoint["versions_seen"],
+            is_due=bool(pending_writes.triggers(self.stored)),
+            has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
+        )
+
     def new_checkpoint(
         self, messages: Sequence[Any] | None, *, force: bool
     ) -> NewCheckpoint | None:
         """Return the new checkpoint; None if nothing is wrong, or if a person is being asked."""
         report = self.report
-        if self.applied is not None and not self.work.asking:
-            # The graph knows its breakpoints; from what a thread stores they can only be guessed.
-            report.paused = BREAKPOINT if self.applied.paused else ""
-        else:
-            report.paused = reason_to_wait(
-                self.work,
-                self.saved.checkpoint["versions_seen"],
-                is_due=bool(pending_writes.triggers(self.stored)),
-                has_open_calls=lambda: any(one.is_open for one in self.channels.values()),
-            )
+        report.paused = self.reason_to_wait()
         if self.main is None and messages is not None:
             # The channel for a conversation of which the checkpoint has nothing yet.
             name = self._named or MESSAGES
             is_free = pending_writes.is_empty(self._values.get(name))
             if not is_free or name in self._unreadable:
-                raise UsageError(f"channel {name!r} holds no list of messages")
+                raise UsageError(f"channel {name!r} does not hold a list of messages")
             if self.is_workflow:
                 text = "this is a workflow that keeps no list of messages for its next run"
                 raise UsageError(text)
@@ -505,10 +512,10 @@ class CheckpointRepair:
                 what, code, place = f"{kept} finished {noun}", HIDDEN_RESULT, "writes"
             else:
                 what, code, place = "an input", HIDDEN_INPUT, start
-            text = f"{what} that invoke(None) goes on with, and a new input drops"
+            text = f"{what} that invoke(None) would continue with, and a new input drops"
             self._find(code, place, text, is_left=True)
         elif self.is_unknown or (not self.channels and brings):
-            text = "an input that invoke(None) takes up; give the graph to have it kept otherwise"
+            text = "an input that invoke(None) would process; pass the graph if it is to be kept"
             self._find(HIDDEN_INPUT, start, text, is_left=True)
         values = self._values if self.applied is None else self.applied.values
         unread = {
@@ -529,7 +536,7 @@ class CheckpointRepair:
             text = "an error of a tool that the conversation lacks"
             self._find(HIDDEN_RESULT, f"errors.{number}", text)
         if START in self.stored and not self.is_workflow and not self.is_unknown:
-            self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has taken up")
+            self._find(HIDDEN_INPUT, "channels.__start__", "a message that no step has processed")
         if self.applied is None and not self.is_workflow:
             self.report.unapplied = tuple(sorted(set(self._find_other_channels())))
 

@@ -98,18 +98,18 @@ class Guard(BaseCheckpointSaver[Any]):
         wait: float = 0.0,
     ) -> None:
         if isinstance(saver, Guard) or not isinstance(saver, BaseCheckpointSaver):
-            raise UsageError("a Guard is put before a checkpointer, once")
+            raise UsageError("a Guard can be put before a checkpointer only once")
         if on_conflict not in {"raise", "fork"}:
-            raise UsageError("on_conflict is 'raise' or 'fork'")
+            raise UsageError("on_conflict must be 'raise' or 'fork'")
         if wait < 0:
-            raise UsageError("wait is a number of seconds, 0 for not waiting")
+            raise UsageError("wait must be a number of seconds; 0 means no waiting")
         homes = [base.__module__ for base in type(saver).__mro__]
         if any(home.startswith(_LANGGRAPH) and home.endswith(".shallow") for home in homes):
             raise UsageError(
-                f"{type(saver).__name__} keeps only the last checkpoint of a thread and writes over"
-                " it: a second writer's turn is gone before anybody can see that it was there, so"
-                " that a Guard cannot protect it; take PostgresSaver, with durability='exit' if a"
-                " checkpoint a turn is enough, or lockstitch's Saver"
+                f"{type(saver).__name__} keeps only the last checkpoint of a thread and "
+                "overwrites it: a second writer's turn is gone before anybody can notice it, so "
+                "a Guard cannot protect it. Use PostgresSaver, with durability='exit' if one "
+                "checkpoint per turn is enough, or lockstitch's Saver"
             )
         announce()
         # Set on the instance, because a subclass may have other bases as well.
@@ -323,8 +323,8 @@ class Guard(BaseCheckpointSaver[Any]):
             if newest and found and id_of(newest) != id_of(found.saved):
                 raise Conflict(
                     f"the newest checkpoint of thread {thread!r} is one that lost against "
-                    f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: let "
-                    f"one turn pass first"
+                    f"{id_of(found.saved)}, which pruning would remove; nothing was pruned: run "
+                    "one more turn first"
                 )
         self._guarding.runs.forget([*map(str, threads)])
 

@@ -21,7 +21,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from weakref import WeakKeyDictionary
 
 from lockstitch.errors import Conflict
-from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT, START
+from lockstitch.formats.langgraph.snapshot import ERROR, INTERRUPT
 from lockstitch.integrations.langgraph import optimistic_lock, pending_writes, run_ids
 from lockstitch.integrations.langgraph.optimistic_lock import id_of, strip, thread_moved
 from lockstitch.integrations.langgraph.reconciler import Reconciler
@@ -317,7 +317,7 @@ class Guarding:
             own = run if where == here else self.runs.note_load(where.config, where, is_head=True)
             return (yield from self._put_guarded(own, where, step))
 
-        loaded = saved if is_head else _without_input(saved)
+        loaded = saved if is_head else pending_writes.without_input(saved)
         task = Reconciler(
             graph,
             # A config with its id would mean the past, whose subgraphs LangGraph leaves alone.
@@ -487,22 +487,9 @@ class Guarding:
             name = f"{place.thread}-fork-{outer.name[-12:]}"
             outer.branch = ForkedThread(name, self.saver.get_next_version)
             self.forks.append(Fork(place.thread, name, origin, str(error)))
-            _LOG.warning("%s; it goes on in thread %r", error, name)
+            _LOG.warning("%s; it continues in thread %r", error, name)
         run.branch = outer.branch
         return run.branch
-
-
-def _without_input(saved: CheckpointTuple) -> CheckpointTuple:
-    """Return a past checkpoint without what a later run began or continued there.
-
-    A caller that goes back to it with something else to say has replaced that. Only the results of
-    calls that are open there still matter.
-    """
-    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
-    if saved.metadata.get("source") != "input" and pending_writes.leaves_calls_open(values):
-        return saved
-    checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
-    return saved._replace(checkpoint=checkpoint, pending_writes=[])
 
 
 # Waiting for one's turn

@@ -157,7 +157,7 @@ def _thread() -> tuple[BaseCheckpointSaver[Any] | None, RunnableConfig]:
 def checked_dialect(dialect: str | None) -> None:
     """Raise ``UsageError`` for a dialect that is not one of LangChain messages."""
     if dialect is not None and profile_named(dialect).dialect != DIALECT:
-        raise UsageError(f"what is seen here are messages of LangChain: {DIALECT}, or a profile")
+        raise UsageError(f"the messages here are LangChain messages: {DIALECT}, or a profile of it")
 
 
 def sendable(

@@ -103,7 +103,7 @@ def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], li
         if halves or (is_cut and any(map(_is_unsigned, _blocks(message)))):
             whole = _without_incomplete(message, halves)
         if _is_empty(whole) and (whole is not message or not has_ended):
-            text = "nothing of a reply arrived"
+            text = "nothing arrived of a reply"
             findings.append(new_finding("LS401", place, text, fixable=True))
         else:
             kept.append(whole)
@@ -205,7 +205,7 @@ def align(wanted: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages
     try:
         mine = [_as_message(item) for item in wanted]
     except (ValueError, NotImplementedError, TypeError, KeyError):
-        text = "messages takes LangChain messages, or dicts that LangChain can make messages of"
+        text = "messages must be LangChain messages, or dicts that LangChain can turn into messages"
         raise UsageError(text) from None
     places = _places_in(mine, held)
     found: list[BaseMessage] = []

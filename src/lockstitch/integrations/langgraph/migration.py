@@ -72,7 +72,7 @@ _OPTION = ormsgpack.OPT_NON_STR_KEYS
 
 
 class Migrated(Struct):
-    """What became of a thread.
+    """The outcome for one thread.
 
     ``state`` is ``copied``; ``there`` if it had been copied before and nothing is new; ``gone on``
     if only the copy went on since; ``left`` if it was written while others were copied; or
@@ -125,7 +125,7 @@ def migrate(  # noqa: PLR0913 - options by name
     """
     origin = origin_of(source)
     if origin is None:
-        raise Unreadable("it holds no checkpoints of LangGraph's savers").about(public(source))
+        raise Unreadable("it holds no checkpoints from LangGraph's savers").about(public(source))
     with ExitStack() as stack:
         stack.enter_context(origin)
         known = origin.threads()
@@ -190,7 +190,7 @@ class _MigrationWork:
         except (Conflict, Unreadable, Unsure, UsageError) as error:
             return Migrated(thread, FAILED, error=str(error))
         except UnicodeError:
-            return Migrated(thread, FAILED, error="its id, or a text in it, is no Unicode")
+            return Migrated(thread, FAILED, error="its id, or a text in it, is not valid Unicode")
 
     def _migrate(self, thread: str, advance: Advance) -> Migrated:
         for _ in range(_TRIES):
@@ -207,7 +207,7 @@ class _MigrationWork:
             if isinstance(serde, CarryingSerializer):
                 done.allow, done.forms = tuple(sorted(serde.names)), tuple(sorted(serde.tags))
             return done
-        raise Conflict(f"thread {thread}: others write to its copy again and again")
+        raise Conflict(f"thread {thread}: other writers keep writing to its copy")
 
     def _stage(self, view: ThreadView, advance: Advance) -> tuple[str, Staged]:
         self._stamps[view.thread] = view.stamp()
@@ -221,8 +221,8 @@ class _MigrationWork:
             new = [spot for spot in spots if thread.node(*spot) is None]
             if new:
                 raise Held(
-                    f"thread {view.thread}: both it and its copy have gone on since it was copied"
-                    f" (checkpoint {new[0][1]} is new); the copy was left alone"
+                    f"thread {view.thread}: both it and its copy have been continued since it "
+                    f"was copied (checkpoint {new[0][1]} is new); the copy was left alone"
                 )
             return GONE_ON, Staged(session_of(view.thread), thread.head, (), len(spots), 0)
         made = self._serde or CarryingSerializer
@@ -238,8 +238,8 @@ class _MigrationWork:
         records = list(self._store.read(session))
         if records and not records[0].key.startswith(RUN):
             raise Held(
-                f"thread {thread}: there is another one with this id in {self._store.url}; delete"
-                " that one, or copy to another store"
+                f"thread {thread}: a different thread in {self._store.url} has this id; delete "
+                "that one, or copy to another store"
             )
         return records
 
@@ -250,7 +250,7 @@ class _MigrationWork:
         self._store.add(staged.session, staged.entries, staged.after, wait=_WAIT)
         found = self._store.read(staged.session, staged.after)
         if [(one.key, one.body) for one in found] != [(e.key, e.body) for e in staged.entries]:
-            raise Unreadable("it is not what was written; check the store").about(
+            raise Unreadable("it does not match what was written; check the store").about(
                 session=staged.session
             )
 
@@ -329,8 +329,9 @@ class Staging:
         checkpoint: Any = found.checkpoint
         if isinstance(checkpoint, OpaqueValue):
             raise Unreadable(
-                f"checkpoint {spot[1]} is stored as {checkpoint.tag!r}, which only the serialiser"
-                " that wrote it can read: give that one to migrate(source, target, serde=…)"
+                f"checkpoint {spot[1]} is stored as {checkpoint.tag!r}, which only the "
+                "serialiser that wrote it can read: pass that one to migrate(source, target, "
+                "serde=…)"
             )
         if not isinstance(checkpoint, dict) or "channel_versions" not in checkpoint:
             raise Unreadable(f"checkpoint {spot[1]} is damaged")
@@ -574,12 +575,14 @@ def _undo_one(
 ) -> UndoneMigration:
     first = ours.index(True)
     if not all(ours[first:]):
-        return UndoneMigration(thread, "it has gone on since it was copied, and was left alone")
+        return UndoneMigration(thread, "it was continued since it was copied, and was left alone")
     try:
         lease = backend.acquire(session_of(thread), wait=_WAIT, create=False)
         try:
             if lease.head.digest != records[-1].digest:
-                return UndoneMigration(thread, "it goes on at this moment, and was left alone")
+                return UndoneMigration(
+                    thread, "it is being continued at this moment, and was left alone"
+                )
             if first:
                 kept = [entry_of(backend, one, one.key) for one in records[:first]]
                 backend.replace(lease, kept, lease.head.seq)

@@ -158,18 +158,18 @@ def thread_moved(place: ThreadPlace, by: CheckpointTuple | None) -> Conflict:
     begun = place.checkpoint or "its beginning"
     thread = f"thread {place.thread!r}{place.within}"
     if by is None:
-        return Conflict(f"{thread} is gone since {begun} was read; nothing was written")
+        return Conflict(f"{thread} was removed since {begun} was read; nothing was written")
     if id_of(by) == place.checkpoint:
         return Overtaken(f"{thread} was taken over by another run at {begun}")
-    return Overtaken(f"{thread} went on to {id_of(by)} since {begun} was read")
+    return Overtaken(f"{thread} continued to {id_of(by)} since {begun} was read")
 
 
 def thread_deleted(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Return the error for a thread that was deleted just before the run's last put."""
     error = Conflict(
-        f"thread {place.thread!r}{place.within} is gone since {place.checkpoint} was read, and"
-        f" checkpoint {checkpoint} of this run was written before that was seen: delete the thread"
-        " again to remove it"
+        f"thread {place.thread!r}{place.within} was removed since {place.checkpoint} was read, "
+        f"and checkpoint {checkpoint} of this run was written before that was noticed: delete "
+        "the thread again to remove it"
     )
     error.kept, error.checkpoint = "beside", checkpoint
     return error
@@ -185,9 +185,9 @@ def turn_lost(place: ThreadPlace, checkpoint: str) -> Conflict:
 def clock_behind(place: ThreadPlace, checkpoint: str) -> Conflict:
     """Return the error for a checkpoint that cannot be put because it would not be the newest."""
     return Overtaken(
-        f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread {place.thread!r}"
-        f"{place.within}, on which it builds: the clock here is behind that of another writer"
-        f" and has to be set"
+        f"checkpoint {checkpoint} would sort before {place.checkpoint} of thread "
+        f"{place.thread!r}{place.within}, on which it builds: the clock of this machine is "
+        "behind that of another writer; set it right"
     )
 
 

@@ -48,7 +48,7 @@ from lockstitch.formats.langgraph.snapshot import (
 from lockstitch.integrations.langgraph.message_repair import is_real
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.base import CheckpointTuple
+    from langgraph.checkpoint.base import Checkpoint, CheckpointTuple
 
 _HEX = re.compile("([0-9a-fA-F]{2})+")
 _TURNS_LOOKED_AT = 2
@@ -353,6 +353,19 @@ def input_fields(value: Any) -> Mapping[str, Any] | None:
         return None
     found: Mapping[str, Any] = vars(value)
     return found
+
+
+def without_input(saved: CheckpointTuple) -> CheckpointTuple:
+    """Return a checkpoint of the past without what a run began or went on with there.
+
+    Whoever goes back to it with something else to say has put that in its place. Only results of
+    calls that are open there are still wanted.
+    """
+    values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
+    if saved.metadata.get("source") != "input" and leaves_calls_open(values):
+        return saved
+    checkpoint: Checkpoint = {**saved.checkpoint, "channel_values": values}
+    return saved._replace(checkpoint=checkpoint, pending_writes=[])
 
 
 def results_for(

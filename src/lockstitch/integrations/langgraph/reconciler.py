@@ -154,9 +154,7 @@ class Reconciler:
         resolve = getattr(self.graph, "_resolve_checkpointer", None)
         found = saver or (self.graph.checkpointer if resolve is None else resolve(config))
         if not isinstance(found, BaseCheckpointSaver):
-            raise UsageError(
-                "this graph has no checkpointer, so that there is nothing to reconcile"
-            )
+            raise UsageError("this graph has no checkpointer, so there is nothing to reconcile")
         self.saver = found
 
     def saver_for(self, step: SaverStep) -> BaseCheckpointSaver[Any]:
@@ -173,7 +171,7 @@ class Reconciler:
         # A string is a sequence, too.
         is_list = isinstance(raw, Sequence) and not isinstance(raw, str | bytes)
         if raw is not None and not is_list:
-            raise UsageError("messages is the list of messages that the application holds")
+            raise UsageError("messages must be the list of messages that the application holds")
         if self.channel is not None:
             _check_channel(self.graph, self.channel)
         space = self.config["configurable"]["checkpoint_ns"]
@@ -284,6 +282,7 @@ class Reconciler:
         waits = bool(task.work.asking) and not self.force
         if task.is_workflow or waits or not pending_writes.triggers(task.stored):
             return
+        children: list[tuple[str, str, CheckpointRepair]] = []
         for node, space in (yield from self._unfinished(task, config, graph)):
             place = _at(config, space)
             saved = yield from self._load(place)
@@ -295,9 +294,14 @@ class Reconciler:
                 continue
             yield from self._take_over_subgraphs(child, place, below)
             self._apply(child, below)
+            task.paused_below = task.paused_below or child.reason_to_wait()
             child.open_calls()
             for one in child.channels.values():
                 one.align()
+            children.append((node, space, child))
+        if task.paused_below and not self.force:
+            return
+        for node, space, child in children:
             initial = yield from self._initial_ids(child)
             task.take_over(node, space, child, initial)
 
@@ -369,12 +373,12 @@ class Reconciler:
         for name, history in found.items():
             known = pending_writes.replay(history) or []
             if "seed" in history and name not in counted:
-                return report_broken("LS903", name, "its value is gone", saved, known)
+                return report_broken("LS903", name, "its value is missing", saved, known)
             root: CheckpointTuple | None = saved
             while "seed" not in history and root is not None and root.parent_config is not None:
                 root = yield from self._load(root.parent_config)
             if root is None:
-                return report_broken("LS904", name, "an ancestor is gone", saved, known)
+                return report_broken("LS904", name, "an ancestor is missing", saved, known)
         return CheckpointRepair(
             saved,
             self.saver.get_next_version,
@@ -412,4 +416,6 @@ def _address(
 
 def _check_channel(graph: Any, channel: str) -> None:
     if graph is not None and channel not in graph.channels:
-        raise UsageError(f"this graph has no channel {channel!r}: name its conversation's channel")
+        raise UsageError(
+            f"this graph has no channel {channel!r}: name the channel of its conversation"
+        )

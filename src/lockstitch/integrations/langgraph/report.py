@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from lockstitch.conversation.parts import repr_without
+from lockstitch.formats.langgraph.decisions import BREAKPOINT, QUESTION
 from lockstitch.rules import Finding
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 
+_REASONS = {QUESTION: "an interrupt", BREAKPOINT: "a breakpoint"}
 COUNTED = ("results", "errors", "synthetic", "partial", "duplicates")
 
 
@@ -86,6 +88,12 @@ class Reconciled(Struct, kw_only=True):
         return own or any(below.waiting for below in self.subgraphs)
 
     @property
+    def _reason(self) -> str:
+        """What a person is asked by, here or in the first subgraph that waits."""
+        waits = (below._reason for below in self.subgraphs if below.waiting)  # noqa: SLF001 - its own
+        return self.paused or next(waits, "")
+
+    @property
     def namespace(self) -> str:
         """The namespace that this report is about; empty for the graph itself."""
         configurable: dict[str, Any] = (self.after or {}).get("configurable", {})
@@ -104,10 +112,10 @@ class Reconciled(Struct, kw_only=True):
             for name in (*COUNTED, "removed", "added")
             if (value := getattr(self, name))
         ]
-        waits = [f"waiting at an {self.paused}" if self.waiting else ""]
+        waits = [f"waiting at {_REASONS[self._reason]}" if self.waiting else ""]
         named = [",".join(self.codes), *(f"unapplied {name}" for name in self.unapplied)]
         named += [f"left alone {name}" for name in self.unread]
-        named += [f"goes on with {name}" for name in self.next]
+        named += [f"continues with {name}" for name in self.next]
         shown = [done, f"{len(self.messages)} messages", *waits, *counts, *named]
         return ", ".join(part for part in shown if part)
 

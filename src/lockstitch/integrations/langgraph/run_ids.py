@@ -395,9 +395,9 @@ class Overtaken(Conflict):
         """Return what happened, what became of the turn, and what to do next."""
         if self.kept == "part":
             return (
-                f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in"
-                " its history, and the message that the turn began with: send it again only with"
-                " the same message id, or it is there twice"
+                f"{self.what}; the steps before that, up to checkpoint {self.checkpoint}, are in "
+                "its history, and so is the message that the turn began with: send it again "
+                "only with the same message id, or it will be there twice"
             )
         if self.kept == "beside":
             return (
@@ -539,11 +539,11 @@ class RunRegistry(Generic[P]):
             return
         self._has_warned = True
         text = (
-            "a run brings a new message, but its graph did not say so, and nothing was healed"
-            f" before it (thread {place.thread!r}): call graphs through LangGraph's own stream and"
-            " invoke; where a checkpointer is wrapped and its methods are called in another"
-            " thread, take the context along (contextvars.copy_context().run); or call"
-            " reconcile(graph, config) before every new message"
+            "a run brings a new message, but its graph did not announce it, so nothing was "
+            f"healed before it (thread {place.thread!r}): call graphs through LangGraph's own "
+            "stream and invoke; if a wrapped checkpointer calls its methods in another thread, "
+            "pass the context on (contextvars.copy_context().run); or call reconcile(graph, "
+            "config) before every new message"
         )
         _LOG.warning("%s", text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)

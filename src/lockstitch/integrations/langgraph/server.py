@@ -25,8 +25,8 @@ async def checkpointer() -> AsyncIterator[Saver]:
     url = os.environ.get(STORE)
     if not url:
         raise UsageError(
-            f"the environment names no store for the checkpoints: set {STORE} to an address such"
-            " as postgresql://host/database or sqlite:////absolute/path/agent.db"
+            f"the environment names no store for the checkpoints: set {STORE} to an address such "
+            "as postgresql://host/database or sqlite:////absolute/path/agent.db"
         )
     # Opening and closing take a moment that must not block the server's loop.
     saver = await asyncio.to_thread(Saver, url)

@@ -103,7 +103,7 @@ def read_reply(
             return _new_reply(reply_event(gathered.whole(), dialect), model)
         message = gathered.closed()
         if message is None:
-            return ReceivedReply(Noted(name=UNREAD, label="cut off before anything came"), [])
+            return ReceivedReply(Noted(name=UNREAD, label="cut off before anything arrived"), [])
         asked = calls_in(dialect, messages_in(dialect, message))
         part = Partial(
             payload=json_payload(message),
@@ -332,8 +332,8 @@ class _ReplyRecording:
             branch = self.keeper.branch(self.request.session)
             if branch is None:
                 raise Moved(
-                    f"session {self.request.session}: it was removed while its reply was on its"
-                    " way, so the reply is not kept"
+                    f"session {self.request.session}: it was removed while its reply was on the "
+                    "way, so the reply is not kept"
                 )
             try:
                 return self._write(branch, apart=is_held)
@@ -442,8 +442,8 @@ def open_recorder(url: str) -> StoreRecorder:
     scheme = url.partition(":")[0]
     if scheme not in _STORES:
         raise UsageError(
-            "conversations are recorded in a store: write --record sqlite:///conversations.db or"
-            " --record postgresql://…"
+            "conversations are recorded in a store: use --record sqlite:///conversations.db or "
+            "--record postgresql://…"
         )
     return StoreRecorder(open_given(url))
 

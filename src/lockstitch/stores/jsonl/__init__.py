@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from urllib.parse import quote
 
 from msgspec import structs
 
@@ -40,6 +39,7 @@ from lockstitch.journal.records import (
     check_session_name,
 )
 from lockstitch.journal.salvage import Remains
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.base import (
     LATEST,
     LEASE_SECONDS,
@@ -77,7 +77,7 @@ class JsonlBackend(Backend):
             raise UsageError("a store of lines needs locks that Windows lacks; use sqlite:///")
         check_lease_seconds(lease_seconds)
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100, a link in it stays one
-        self.url = f"jsonl:///{quote(str(self.folder))}"
+        self.url = f"jsonl:///{encoded_path(self.folder)}"
         self._files = Files(self.folder)
         self._blobs = Blobs(self._files)
         self._watch = ClaimWatch(lease_seconds)
@@ -92,7 +92,9 @@ class JsonlBackend(Backend):
             if not self.folder.is_dir():
                 self._files.ensure(self.folder)
         except OSError as error:
-            raise Unreadable(f"it cannot be made: {reason_of(error)}").about(self.folder) from error
+            raise Unreadable(f"it cannot be created: {reason_of(error)}").about(
+                self.folder
+            ) from error
 
     def acquire(self, session: str, *, wait: float = 0.0, create: bool = True) -> Lease:
         self._require_open()
@@ -111,7 +113,7 @@ class JsonlBackend(Backend):
 
     def _take_lease(self, session: str, *, create: bool) -> Lease:
         if not create and not self._files.exists(session):
-            raise Unreadable(f"there is none in {self.folder}").about(session=session)
+            raise Unreadable(f"it does not exist in {self.folder}").about(session=session)
         with _unsure_if_failed("it could not be taken ({})", session):
             self._require_free(session)
             self._files.ensure(self.folder)
@@ -223,7 +225,7 @@ class JsonlBackend(Backend):
     def _writer(self, lease: Lease) -> LogWriter:
         writer = self._writers.get(lease.token)
         if writer is None or writer.lease.epoch != lease.epoch:
-            raise Fenced("this lease was given back").about(session=lease.session)
+            raise Fenced("this lease was released").about(session=lease.session)
         return writer
 
     def read(
@@ -304,9 +306,9 @@ class JsonlBackend(Backend):
         check_session_name(aside)
         for name in (session, successor):
             if not self._files.exists(name):
-                raise Unreadable(f"there is none in {self.folder}").about(session=name)
+                raise Unreadable(f"it does not exist in {self.folder}").about(session=name)
         if self._files.exists(aside):
-            raise Held("it is there already").about(session=aside)
+            raise Held("it already exists").about(session=aside)
         self._files.ensure(self._files.leases)
         with (
             _unsure_if_failed("renaming failed ({}); try again", session),
@@ -373,8 +375,8 @@ class JsonlBackend(Backend):
             def passes(waited: float) -> bool:
                 if not self._is_stuck(waited) and time.monotonic() > until:
                     raise Busy(
-                        "another process has the large values in hand and does not"
-                        " let go of them; nothing was changed: try again"
+                        "another process keeps the large values locked; nothing was changed: "
+                        "try again"
                     ).about(self.folder)
                 return self._is_stuck(waited)
 
@@ -384,7 +386,7 @@ class JsonlBackend(Backend):
                 self._blobs.drop_unnamed()
             return max(before - self._files.size(), 0)
         except OSError as error:
-            raise Unreadable(f"it cannot be tidied: {reason_of(error)}").about(
+            raise Unreadable(f"it cannot be cleaned up: {reason_of(error)}").about(
                 self.folder
             ) from error
 

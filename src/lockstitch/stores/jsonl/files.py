@@ -69,7 +69,7 @@ class Files:
     def base(self, name: str) -> Path:
         """Return the path of the file whose first records forks share."""
         if not _BASE.fullmatch(name):
-            raise Damaged(f"{name!r} is no name of a file in {self.bases}")
+            raise Damaged(f"{name!r} is not the name of a file in {self.bases}")
         return self.bases / f"{name}{SUFFIX}"
 
     def lock(self, session: str) -> Path:
@@ -153,7 +153,9 @@ class Files:
         try:
             handle = os.open(self.log(session), flags)
         except FileNotFoundError as error:
-            raise Unreadable(f"there is none in {self.folder}").about(session=session) from error
+            raise Unreadable(f"it does not exist in {self.folder}").about(
+                session=session
+            ) from error
         except OSError as error:
             raise self._unreadable(session, reason_of(error)) from error
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -238,9 +240,9 @@ class Files:
         try:
             return os.open(self.base(base.name), os_files.READING)
         except OSError as error:
-            raise Damaged(f"what it was forked from cannot be read ({reason_of(error)})").about(
-                *where
-            ) from error
+            raise Damaged(
+                f"the session it was forked from cannot be read ({reason_of(error)})"
+            ).about(*where) from error
 
     def only_in(self, session: str) -> set[str]:
         """Return the possible names of large values that only this session's file contains.
@@ -280,7 +282,7 @@ class Files:
 def _require(after: Head, seq: int, digest: bytes, where: Where) -> None:
     """Raise ``Damaged`` if a record that was read before is a different one now."""
     if seq == after.seq and digest != after.digest:
-        raise Damaged(f"record {seq} is another one than was read before").about(*where)
+        raise Damaged(f"record {seq} differs from what was read before").about(*where)
 
 
 def _base_records(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
@@ -390,7 +392,7 @@ def exchange_files(files: Files, session: str, aside: str, successor: str, stamp
     try:
         os.link(path, beside, follow_symlinks=False)
     except FileExistsError:
-        raise Held("it is there already").about(session=aside) from None
+        raise Held("it already exists").about(session=aside) from None
     except (OSError, NotImplementedError):
         # The file system has no hard links, so for a moment no file has the name.
         path.rename(beside)

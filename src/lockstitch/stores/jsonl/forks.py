@@ -301,7 +301,7 @@ class Blobs:
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
-            raise UsageError("a large value's name has 32 hexadecimal digits")
+            raise UsageError("the name of a large value must have 32 hexadecimal digits")
         return self.folder / name[:2] / name
 
     def exists(self, name: str) -> bool:

@@ -251,7 +251,7 @@ def hidden_lines(piece: bytes) -> Iterator[tuple[int, Line]]:
 def wrong_version(line: OpeningLine, where: Where) -> Damaged:
     """Return the error for a file that this version cannot read."""
     known = f"{VERSION} or {FORKED}"
-    return Damaged(f"it is of version {line.lockstitch}, not {known}").about(*where)
+    return Damaged(f"it has version {line.lockstitch}, not {known}").about(*where)
 
 
 CHUNK = 1 << 20
@@ -362,13 +362,13 @@ class LogWalk:
         if line.lockstitch != (FORKED if line.base else VERSION):
             raise wrong_version(line, self.where)
         if line.session != self.session and line.session.lower() == self.session.lower():
-            raise UsageError(f"the file system does not tell it from {line.session}").about(
+            raise UsageError(f"the file system does not distinguish it from {line.session}").about(
                 session=self.session
             )
         if line.base is not None:
             # A fork continues after the records that it shares; only its first line names these.
             if self.state.made:
-                raise Damaged("it is said to be a fork, but not in its first line").about(
+                raise Damaged("it is listed as a fork, but its first line does not say so").about(
                     *self.where
                 )
             digest = bytes.fromhex(line.base.digest)

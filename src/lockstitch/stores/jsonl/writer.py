@@ -150,7 +150,9 @@ class LogWriter:
         if start != self._state.end:
             self._catch_up()
             if self._state.digest != records[-1].digest:
-                raise Unsure("others wrote to its file at once; open it again").about(*self._where)
+                raise Unsure("others wrote to its file at the same time; open it again").about(
+                    *self._where
+                )
             return
         self._keys += [record.key for record in records]
         last = records[-1]

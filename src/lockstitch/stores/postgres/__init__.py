@@ -104,8 +104,8 @@ class ServerLeases:
         with self._lock:
             if lease.token in self._doubtful:
                 raise Unsure(
-                    "an earlier write under this lease failed and may be "
-                    "there or not; open the session again"
+                    "an earlier write under this lease failed and may or may not have been "
+                    "stored; open the session again"
                 ).about(session=lease.session)
             held = self._held.get(lease.token)
         return held.head if held else None
@@ -182,7 +182,7 @@ class PostgresBackend(Backend):
     ) -> None:
         check_lease_seconds(lease_seconds)
         if not timeout > 0:
-            raise UsageError("a server is waited for longer than 0 seconds")
+            raise UsageError("the timeout of a server must be longer than 0 seconds")
         address = address_of(dsn)
         self.url = address.url
         self._lease_seconds = lease_seconds
@@ -211,7 +211,7 @@ class PostgresBackend(Backend):
             self._require_open()
             (outcome, seq, digest, epoch, *held), mine = self._ask_for_lease(session, create=create)
             if outcome == "missing":
-                raise Unreadable("there is none in this store").about(session=session)
+                raise Unreadable("it does not exist in this store").about(session=session)
             if outcome == "done":
                 self._watching.forget(session)
                 lease = Lease(session, epoch, mine, Head(seq, bytes(digest), epoch))
@@ -292,7 +292,7 @@ class PostgresBackend(Backend):
                 return head
             if outcome != "again":
                 raise _refused(outcome, lease, seq, after)
-        raise Moved("it went on again and again meanwhile").about(session=lease.session)
+        raise Moved("other writers keep writing to it").about(session=lease.session)
 
     def add(
         self, session: str, entries: Sequence[JournalEntry], after: Head, *, wait: float = 0.0
@@ -317,8 +317,8 @@ class PostgresBackend(Backend):
                 answer = self._server.tell(schema.ADD, values, _named(session))[0]
             except ConnectionLost as error:
                 raise Unsure(
-                    f"{error} in the middle of a write; it may be there or not:"
-                    " read the session again, what is there is not added twice"
+                    f"{error} in the middle of a write, which may or may not have been stored: "
+                    "read the session again; what is there is not added twice"
                 ).about(session=session) from None
             outcome, seq, digest, found, *held = answer
             if outcome == "done":
@@ -371,8 +371,8 @@ class PostgresBackend(Backend):
             if not isinstance(error, ConnectionLost):
                 raise
             raise Unsure(
-                f"{error} in the middle of a write; it may be there or"
-                " not: open the session again, and write it again under the same key"
+                f"{error} in the middle of a write, which may or may not have been stored: open "
+                "the session again, and write it again under the same key"
             ).about(session=lease.session) from None
 
     def read(
@@ -381,7 +381,7 @@ class PostgresBackend(Backend):
         self._require_open()
         found = self._server.ask(schema.HEAD, (session,), _named(session))
         if not found:
-            raise Unreadable("there is none in this store").about(session=session)
+            raise Unreadable("it does not exist in this store").about(session=session)
         return self._records(session, found[0], after, upto)
 
     def _records(
@@ -393,9 +393,9 @@ class PostgresBackend(Backend):
             now = self._server.ask(schema.HEAD, (session,), _named(session))
             if now and now[0][3] == found[3]:
                 raise
-            raise Unreadable("it was removed or replaced while it was read: read it again").about(
-                session=session
-            ) from None
+            raise Unreadable(
+                "it was removed or replaced while it was being read: read it again"
+            ).about(session=session) from None
 
     def head(self, session: str) -> Head | None:
         self._require_open()
@@ -435,11 +435,13 @@ class PostgresBackend(Backend):
         values = (source, upto, target, START)
         ((outcome, seq, digest, epoch),) = self._server.ensure(schema.FORK, values, _named(source))
         if outcome == "missing":
-            raise Unreadable("there is none in this store").about(session=source)
+            raise Unreadable("it does not exist in this store").about(session=source)
         if outcome == "short":
             raise UsageError(f"there is no record {upto} to fork at").about(session=source)
         if outcome == "held":
-            raise Held("it exists, with other records than the fork's").about(session=target)
+            raise Held("it already exists, with other records than the fork's").about(
+                session=target
+            )
         return Head(seq, bytes(digest), epoch)
 
     def receive(self, incoming: IncomingSession) -> Head:
@@ -469,11 +471,11 @@ class PostgresBackend(Backend):
             if not self._knows_gone(session, seen) and self._watching.see(session, seen):
                 raise self._give_up(session, seen)
         if outcome == "missing":
-            raise Unreadable(f"session {session} or {successor}: there is none in this store")
+            raise Unreadable(f"session {session} or {successor}: it does not exist in this store")
         if outcome == "taken":
-            raise Held("it is there already").about(session=aside)
+            raise Held("it already exists").about(session=aside)
         if outcome == "moved":
-            raise Moved("it went on since it was read: read it again").about(session=session)
+            raise Moved("it was continued since it was read: read it again").about(session=session)
 
     def wait(self, session: str, after: int, timeout: float) -> bool:
         if self._is_behind(session, after):
@@ -520,8 +522,8 @@ class PostgresBackend(Backend):
         before = self._server.ask(schema.TABLE_SIZES, (), Where(self.url))
         if not all(may for _name, _size, may in before):
             raise UsageError(
-                "only the owner of the tables of the schema lockstitch can vacuum"
-                " them; the server's own autovacuum does it, too, a little later"
+                "only the owner of the tables in the schema lockstitch can vacuum them; the "
+                "server's own autovacuum does it, too, a little later"
             ).about(self.url)
         self._server.vacuum(schema.VACUUM, Where(self.url))
         after = self._server.ask(schema.TABLE_SIZES, (), Where(self.url))
@@ -573,13 +575,13 @@ class PostgresBackend(Backend):
             except BaseException as error:
                 self._leases.give_up(session, holder.token)
                 if isinstance(error, ServerSilent):
-                    raise Unsure(f"{error} while its lease was taken; take it again").about(
+                    raise Unsure(f"{error} while its lease was being taken; take it again").about(
                         session=session
                     ) from None
                 if not isinstance(error, ConnectionLost):
                     raise
                 self._pool.drop_idle()
-        raise Unsure("the connection was lost while its lease was taken, twice").about(
+        raise Unsure("the connection was lost twice while its lease was being taken").about(
             session=session
         )
 
@@ -646,7 +648,7 @@ def _refused(outcome: str, lease: Lease, seq: int | None, after: int) -> Locksti
         return Damaged(f"record {after} is not the one that was written (checksum)").about(*where)
     if outcome == "missing":
         return Fenced("it is no longer in this store").about(*where)
-    return Fenced("another writer took it over, or the lease was given back").about(*where)
+    return Fenced("another writer took it over, or the lease was released").about(*where)
 
 
 def _label(holder: leases.Holder | None) -> str:

@@ -105,7 +105,7 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "53300": (Busy, "the server has no connection left"),
     "55P03": (Busy, "the server gave up waiting for a lock"),
     "57014": (Busy, "the server cancelled the statement, or its time was up"),
-    "40001": (Busy, "the server could not put it in order with what others wrote"),
+    "40001": (Busy, "the server could not serialize it with what others wrote"),
     "40P01": (Busy, "the server broke a deadlock"),
     "23505": (Damaged, "there are records after the session's end"),
     "XX001": (Damaged, "the server found damaged data"),
@@ -208,8 +208,8 @@ def address_of(dsn: str) -> ServerAddress:
     if read.is_odd:
         # libpq would say that there is no such host, and name the password as the host.
         raise UsageError(
-            "the host, the port or the database of this address is none, as when a password is not"
-            " encoded: write %40 for an @ in it, %2F for a /, %3A for a :, and %25 for a %"
+            "the host, the port or the database in this address is not valid; a password may be "
+            "unencoded: write %40 for an @ in it, %2F for a /, %3A for a :, and %25 for a %"
         ).about(addresses.public(dsn))
     defaults = dict(_DEFAULTS)
     if "," in str(found.get("host", "")):
@@ -381,7 +381,7 @@ class Server:
                 *where
             ) from None
         except ConnectionLost:
-            raise Unreadable("the connection was lost while reading, twice").about(*where) from None
+            raise Unreadable("the connection was lost twice while reading").about(*where) from None
 
     def ensure(self, statement: LiteralString, values: Values, where: Where) -> list[Row]:
         """Run a write that can be repeated without harm.
@@ -393,7 +393,7 @@ class Server:
         except ServerSilent as error:
             raise Unsure(f"{error}; do it again when the server answers").about(*where) from None
         except ConnectionLost:
-            raise Unsure("the connection was lost in the middle of a write, twice").about(
+            raise Unsure("the connection was lost twice in the middle of a write").about(
                 *where
             ) from None
 

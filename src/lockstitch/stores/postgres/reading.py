@@ -113,8 +113,8 @@ def receive_session(pool: Pool, incoming: IncomingSession) -> None:
             _write(connection, incoming)
     except psycopg.Error as error:
         problem: LockstitchError = Unsure(
-            "the connection was lost while it was copied; it is there as a whole or not"
-            " at all: copy it again"
+            "the connection was lost while it was being copied; it is there whole or not at "
+            "all: copy it again"
         ).about(*where)
         if connections.is_rolled_back(error):
             problem = connections.translate_error(error, where)
@@ -257,9 +257,9 @@ def _problem(session: _CheckedSession, last: JournalRecord) -> str:
     if last.seq != session.listed.seq:
         return f"record {last.seq + 1} is missing, and the session ends at {session.listed.seq}"
     if last.digest != session.digest:
-        return "its last record is not the one that was written last (checksum)"
+        return "its last record is not the last one that was written (checksum)"
     if last.epoch > session.listed.epoch:
-        return "its last record was written under a lease that was never given"
+        return "its last record was written under a lease that never existed"
     return "there are records after its end" if session.has_more else ""
 
 
@@ -289,7 +289,7 @@ def remains(server: Server, session: str, where: Where) -> Remains:
     """Return what is left of a session; raise ``Unreadable`` if there is none with this name."""
     found = server.ask(sql.REMAINS_HEAD, (session,), where)
     if not found:
-        raise Unreadable("there is none in this store").about(*where)
+        raise Unreadable("it does not exist in this store").about(*where)
     number, seq, digest = found[0]
     head = Head(seq, bytes(digest)) if len(digest) == DIGEST_SIZE and seq >= 0 else None
     reading = _SalvageReader(server, number, seq, where)

@@ -69,15 +69,15 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
                 connection.execute(f"{trust.SAFELY}; {trust.NO_VIEWS}")
                 found = _found(connection, url, owners)
             if found.server < OLDEST_SERVER:
-                raise UsageError("PostgreSQL 13 is the oldest that works").about(url)
+                raise UsageError("PostgreSQL 13 is the oldest version that works").about(url)
             _require_known(found.version, url)
             if create and found.is_read_only:
                 raise UsageError("a replica or read-only; name the primary").about(url)
             if not create and found.version == 0:
-                raise Unreadable("the database holds no sessions of Lockstitch").about(url)
+                raise Unreadable("the database holds no Lockstitch sessions").about(url)
             if not create and found.version < latest():
                 raise Unreadable(
-                    f"its tables are of version {found.version}, this Lockstitch works with "
+                    f"its tables have version {found.version}, but this Lockstitch works with "
                     f"{latest()}: open it once for writing"
                 ).about(url)
             if found.version < latest():
@@ -85,7 +85,7 @@ def prepare(pool: Pool, *, create: bool, owners: tuple[str, ...] = ()) -> None:
                 _migrate(connection, url, owners)
     except psycopg.Error as error:
         problem: LockstitchError = Unreadable(
-            "the connection was lost while the tables were looked at"
+            "the connection was lost while the tables were being examined"
         ).about(url)
         if connections.is_rolled_back(error):
             problem = connections.translate_error(error, Where(url))
@@ -114,8 +114,8 @@ def _found(connection: ServerConnection, url: str, owners: tuple[str, ...]) -> _
 def _require_known(version: int, url: str) -> None:
     if version > latest():
         raise Unreadable(
-            f"its tables are of version {version}, and this Lockstitch knows {latest()} "
-            "at most: install a newer one; nothing was changed"
+            f"its tables have version {version}, and this Lockstitch knows {latest()} at most: "
+            "install a newer one; nothing was changed"
         ).about(url)
 
 

@@ -217,9 +217,9 @@ def error_of(found: Sequence[Doubt], where: Where, address: str) -> Untrusted:
     strangers = sorted({doubt.owner for doubt in found if doubt.kind not in {"rows", "grant"}})
     if not strangers:
         return Untrusted(
-            f"row security is on for the role {first.detail} in {first.name}, so rows may"
-            f" be hidden from it: connect as the owner ({first.owner}), or as a role that has been"
-            f" given BYPASSRLS; nothing was read"
+            f"row security is on for the role {first.detail} in {first.name}, so rows may be "
+            f"hidden from it: connect as the owner ({first.owner}), or as a role that has "
+            "BYPASSRLS; nothing was read"
         ).about(*where)
     what = {
         "owner": f"the table {first.name} belongs to the role {first.owner}",
@@ -239,4 +239,4 @@ def _trusting(address: str, owners: Sequence[str]) -> str:
         return ""
     for owner in owners:
         address = with_option(address, "owner", owner)
-    return f". If you trust {' and '.join(owners)}, give the address as '{address}'"
+    return f". If you trust {' and '.join(owners)}, use the address '{address}'"

@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from msgspec import structs
 
@@ -36,6 +35,7 @@ from lockstitch.journal.records import (
     verify_chain,
 )
 from lockstitch.journal.salvage import Remains
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.base import (
     LEASE_SECONDS,
     VACUUM_SECONDS,
@@ -96,7 +96,7 @@ class SqliteBackend(Backend):
         connections.check_library()
         check_lease_seconds(lease_seconds)
         self.path = Path(path).absolute()
-        self.url = f"sqlite:///{quote(str(self.path))}{'?compress=1' if compress else ''}"
+        self.url = f"sqlite:///{encoded_path(self.path)}{'?compress=1' if compress else ''}"
         self._process = os.getpid()
         self._compress = compress
         self._tails = Tails()
@@ -263,13 +263,13 @@ class SqliteBackend(Backend):
         """
         hold = self._leases.held.get(lease.token)
         if hold is None:
-            raise Fenced("the lease was given back or taken over; nothing was written").about(
+            raise Fenced("the lease was released or taken over; nothing was written").about(
                 *self._where(lease.session)
             )
         if hold.generation != writer.generation:
             raise Unsure(
-                "a write failed since this lease was taken, and what"
-                " is in the store is not known: open the session again"
+                "a write failed since this lease was taken, and what is in the store is not "
+                "known: open the session again"
             ).about(*self._where(hold.session))
         return hold
 
@@ -395,7 +395,7 @@ class SqliteBackend(Backend):
                 with suppress(Damaged):
                     row = rows.session_named(connection, name, where)
                 if row is not None and (name == aside or self._is_held(row)):
-                    raise Held(f"session {name} is there already, or held by somebody").about(
+                    raise Held(f"session {name} already exists, or is held by a writer").about(
                         *where
                     )
             require_stamp(stamp, salvage.stamp_of(*old[:3]), session)
@@ -506,7 +506,7 @@ def verify(
     yield from _sessions(readers, listed)
     yield from ask(
         lambda connection: [
-            StoreFault("", 0, f"there are records of session number {number}, which is gone")
+            StoreFault("", 0, f"there are records of session number {number}, which does not exist")
             for number in rows.unneeded_numbers(connection)
         ]
     )
@@ -523,7 +523,7 @@ def _sessions(
                 found = rows.sessions_from(connection, number, rows.CHUNK)
         except LockstitchError as error:
             yield StoreFault(
-                "", 0, f"sessions behind number {number} cannot be listed: {error.message}"
+                "", 0, f"sessions after number {number} cannot be listed: {error.message}"
             )
             return
         for raw in found:
@@ -555,7 +555,7 @@ def _session(
             for record in verify_chain(found, Head(), where, last=end.seq, end=end):
                 good = Head(record.seq, record.digest, record.epoch)
             if good.seq > end.seq:
-                raise Damaged(f"there are records behind its last one, {end.seq}").about(*where)
+                raise Damaged(f"there are records after its last one, {end.seq}").about(*where)
     except LockstitchError as error:
         yield StoreFault(row.name, good.seq + 1, error.message)
     else:
@@ -572,7 +572,7 @@ def _blobs(readers: Readers) -> Iterator[StoreFault]:
                 found = rows.next_blob(connection, name)
         except LockstitchError as error:
             yield StoreFault(
-                "", 0, f"large values behind {name.hex()} cannot be read: {error.message}"
+                "", 0, f"large values after {name.hex()} cannot be read: {error.message}"
             )
             return
         if found is None:

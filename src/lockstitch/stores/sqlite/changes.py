@@ -125,11 +125,13 @@ class CheckedEntries:
         for index, entry in enumerate(entries):
             check_key(entry.key)
             if type(entry.at) is not int or not -(1 << 63) <= entry.at < 1 << 63:
-                raise UsageError("an entry's time is a whole number of milliseconds since 1970")
+                raise UsageError(
+                    "an entry's time must be a whole number of milliseconds since 1970"
+                )
             if b"\n" in entry.body:
-                raise UsageError("an entry's body is one line of JSON, without a line break")
+                raise UsageError("an entry's body must be one line of JSON, without a line break")
             if max(len(entry.body), *map(len, entry.blobs), 0) > LARGEST:
-                raise UsageError(f"an event or a large value has at most {LARGEST} bytes")
+                raise UsageError(f"an event or a large value may have at most {LARGEST} bytes")
             self.size += len(entry.body)
             for blob in entry.blobs:
                 codec, body = rows.pack(blob, compress=compress)

@@ -34,7 +34,6 @@ from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from lockstitch.errors import (
     Busy,
@@ -47,6 +46,7 @@ from lockstitch.errors import (
     reason_of,
 )
 from lockstitch.files import os_files
+from lockstitch.stores.addresses import encoded_path
 from lockstitch.stores.group_commit import forget_in_children
 
 Identity = tuple[int, int]
@@ -130,7 +130,7 @@ def make_folders(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         os_files.sync_folder(folder.parent)
     except OSError as error:
-        raise Unreadable(f"the folder {folder} cannot be made: {reason_of(error)}") from error
+        raise Unreadable(f"the folder {folder} cannot be created: {reason_of(error)}") from error
 
 
 def check_alone(path: Path) -> None:
@@ -138,7 +138,7 @@ def check_alone(path: Path) -> None:
     for left in (wal_of(path), path.with_name(f"{path.name}-journal")):
         if size_of(left):
             raise Unreadable(
-                f"{left.name} is left of a database that is gone; move it away first"
+                f"{left.name} is left over from a database that is gone; move it away first"
             ).about(path)
 
 
@@ -151,7 +151,7 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
         draft.replace(path)
         os_files.sync_folder(path.parent)
     except OSError as error:
-        raise Unreadable(f"it cannot be made: {reason_of(error)}").about(path) from error
+        raise Unreadable(f"it cannot be created: {reason_of(error)}").about(path) from error
     finally:
         for name in (draft, wal_of(draft), shm_of(draft)):
             name.unlink(missing_ok=True)
@@ -219,8 +219,8 @@ def check_usable(path: Path) -> None:
     """Raise an error if this process can no longer use a database."""
     if _LOST and identity(str(path)) in _LOST:
         raise Unsure(
-            "another program removed the database's log while it was in use; what was"
-            " written last may be lost: start this process anew"
+            "another program removed the database's log while it was in use; the last writes "
+            "may be lost: restart this process"
         ).about(path)
 
 
@@ -274,8 +274,8 @@ def inflate_beginning(body: bytes, most: int) -> bytes:
 def overfull_error(where: Where, what: str, most: int) -> Damaged:
     """Return the error for data that unpacks to more than it may."""
     return Damaged(
-        f"{what} unpacks to more than {most:,} bytes, which nothing that was written here"
-        " does; nothing was changed"
+        f"{what} unpacks to more than {most:,} bytes, which nothing written here does; nothing "
+        "was changed"
     ).about(*where)
 
 
@@ -317,7 +317,7 @@ def connect(uri: str) -> Connection:
 def uri_of(path: Path, **options: str) -> str:
     """Return the URI that SQLite expects for a path."""
     query = "&".join(f"{name}={value}" for name, value in options.items())
-    return f"file:{quote(str(path))}?{query}"
+    return f"file:{encoded_path(path)}?{query}"
 
 
 def prepare(connection: Connection, path: Path) -> None:
@@ -350,7 +350,7 @@ def fill(connect: Connect, path: Path) -> None:
         connection.execute(f"pragma application_id={APPLICATION}")
         connection.execute("commit")
         if ask(connection, "pragma wal_checkpoint(truncate)") != 0:
-            raise Unreadable("somebody else uses a file that is just being made").about(path)
+            raise Unreadable("somebody else uses a file that is just being created").about(path)
     finally:
         connection.close()
 
@@ -420,8 +420,8 @@ def check_kind(connection: Connection, path: Path) -> None:
             continue
         shown = str(name).encode("ascii", "replace").decode()
         raise Unreadable(
-            f"it has a {kind} {shown[:60]!r}, which no version of Lockstitch makes and"
-            " which would run when the store is used; nothing was read or changed"
+            f"it has a {kind} {shown[:60]!r}, which no version of Lockstitch creates and which "
+            "would run when the store is used; nothing was read or changed"
         ).about(path)
 
 
@@ -448,7 +448,7 @@ def translate_error(error: sqlite3.Error, path: Path) -> LockstitchError:
     """Return our error for something that SQLite could not read."""
     kind = kind_of(error)
     if kind in _BROKEN or type(error) is sqlite3.DatabaseError:
-        return Damaged(f"the database is damaged or not one: {error}").about(path)
+        return Damaged(f"the database is damaged, or it is not a database: {error}").about(path)
     if kind == sqlite3.SQLITE_BUSY:
         return Busy(f"another program holds the database: {error}").about(path)
     return Unreadable(f"it cannot be read: {error}").about(path)
@@ -525,7 +525,7 @@ class Readers:
             raise translate_error(error, self.path) from error
         except UnicodeDecodeError as error:
             # SQLite tried to quote what it could not read, which is not valid text.
-            raise Damaged("the database is damaged: its names are no text").about(
+            raise Damaged("the database is damaged: its names are not text").about(
                 self.path
             ) from error
         with self._guard:
@@ -590,10 +590,14 @@ class ReadonlyReaders(Readers):
                 yield connection
         except LockstitchError as error:
             if self._is_disturbed():
-                raise Unreadable("it was written while it was read").about(self.path) from error
+                raise Unreadable("it was written to while it was being read").about(
+                    self.path
+                ) from error
             raise
         if self._is_disturbed():
-            raise Unreadable("it was written while it was read: read it again").about(self.path)
+            raise Unreadable("it was written to while it was being read: read it again").about(
+                self.path
+            )
 
     def open(self) -> Connection:
         """Open another connection, again if the files change at that moment."""

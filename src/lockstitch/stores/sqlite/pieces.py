@@ -253,7 +253,7 @@ def records(
         try:
             data = b"".join((rest, *_batch(found_rows, row, len(rest), most)))
         except Overfull:
-            raise overfull_error(where, f"what is kept behind record {seq}", most) from None
+            raise overfull_error(where, f"what is stored after record {seq}", most) from None
         if len(rest) > longest:
             raise overfull_error(where, f"record {seq + 1}", longest)
         if skip:

@@ -276,7 +276,7 @@ def parts(connection: Connection, number: int, where: Where) -> list[tuple[int, 
     while (link := _link(connection, number)) is not None:
         number, upto = link
         if number in seen:
-            raise Damaged("its records are said to be those of a fork of itself").about(*where)
+            raise Damaged("its records claim to be those of a fork of itself").about(*where)
         seen.add(number)
         found.append((number, upto))
     return found[::-1]

@@ -138,11 +138,11 @@ class SqliteWriter:
                 self._drop()
                 if connections.is_busy(error):
                     raise self._busy() from error
-                raise Unreadable(f"it cannot be written anew: {error}").about(self.path) from error
+                raise Unreadable(f"it cannot be rebuilt: {error}").about(self.path) from error
             if self._must_scrub:
                 raise Busy(
-                    "somebody has been reading from it for longer than this would"
-                    " wait, and what was removed is still in its log: try again"
+                    "a program has been reading from it for longer than this would wait, and "
+                    "what was removed is still in its log: try again"
                 ).about(self.path)
             return max(before - self._size(), 0)
 
@@ -265,8 +265,8 @@ class SqliteWriter:
 
     def _busy(self) -> Busy:
         return Busy(
-            "another program has the database in hand and has not let go of it in"
-            " the time that this write would wait; nothing was written: try again"
+            "another program has locked the database and has not released it in the time that "
+            "this write may wait; nothing was written: try again"
         ).about(self.path)
 
     def _set_busy_timeout(self, connection: Connection, seconds: float) -> None:
@@ -287,8 +287,8 @@ class SqliteWriter:
                 connections.abandon(connection)
                 connections.mark_unusable(self._files[0])
             raise Unsure(
-                "another program removed or replaced the database or its log while"
-                " it was in use; the last write may be lost: open the session again"
+                "another program removed or replaced the database or its log while it was in "
+                "use; the last write may be lost: open the session again"
             ).about(self.path)
         for job in jobs:
             job.end()

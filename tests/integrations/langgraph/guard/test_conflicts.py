@@ -234,7 +234,7 @@ def test_a_deleted_thread_is_not_brought_back(saver: Any) -> None:
         time.sleep(0.2)
 
     graph = chat(Guard(saver), delete)
-    with pytest.raises(Conflict, match="is gone"):
+    with pytest.raises(Conflict, match="was removed"):
         graph.invoke(said("a"), THREAD, durability="sync")
     assert saver.get_tuple(THREAD) is None
 
@@ -246,7 +246,7 @@ def test_a_thread_that_is_deleted_in_the_last_moment_is_told(
     monkeypatch.setattr("lockstitch.integrations.langgraph.guarded_runs._MOMENT", 3600.0)
     chat(Guard(saver)).invoke(said("before"), THREAD)
     graph = chat(Guard(saver), lambda: saver.delete_thread("shared"))
-    with pytest.raises(Conflict, match=r"is gone .* delete the thread again") as caught:
+    with pytest.raises(Conflict, match=r"was removed .* delete the thread again") as caught:
         graph.invoke(said("a"), THREAD, durability="sync")
     assert caught.value.kept == "beside"
     assert [saved.checkpoint["id"] for saved in saver.list(THREAD)] == [caught.value.checkpoint]

@@ -28,7 +28,12 @@ from tests.integrations.langgraph.agents import (
     result_of,
 )
 from tests.integrations.langgraph.guard.victim import thread_of
-from tests.integrations.langgraph.savers import address_of
+from tests.integrations.langgraph.savers import (
+    CHECKPOINTERS,
+    REPAIRING,
+    address_of,
+    checkpointer,
+)
 from tests.integrations.langgraph.scripted import Scripted
 from tests.oracles import problems
 
@@ -195,16 +200,23 @@ def test_reconciling_with_every_durability(durability: Any) -> None:
     assert _results(model.sent[1])["call_one"] == result_of("one")
 
 
-def test_a_new_message_in_the_past() -> None:
-    saver = InMemorySaver()
-    graph, model, _ = _asked(Guard(saver), "one", ASKING)
-    past = graph.get_state(THREAD)
-    graph.invoke(_said("something else"), THREAD)
-    for text in ("back", "back again"):
-        graph.invoke(_said(text), past.config)
-        assert problems("langchain", model.sent[-1]) == []
-        assert model.sent[-1][-1].content == text
-        assert graph.get_state(THREAD).values["messages"][-2].content == text
+@pytest.mark.parametrize("name", REPAIRING)
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_a_new_message_in_the_past(name: str, is_async: bool, tmp_path: Path) -> None:
+    with checkpointer(name, tmp_path) as saver:
+        graph, model, _ = _asked(saver, "one", ASKING)
+        past = graph.get_state(THREAD)
+        graph.invoke(_said("something else"), THREAD)
+        for text in ("back", "back again"):
+            if is_async and "sqlite" not in name:
+                asyncio.run(graph.ainvoke(_said(text), past.config))
+            else:
+                graph.invoke(_said(text), past.config)
+            assert problems("langchain", model.sent[-1]) == []
+            assert _results(model.sent[-1])["call_one"] == result_of("one")
+            assert model.sent[-1][-1].content == text
+            assert [m.content for m in model.sent[-1] if m.type == "human"] == ["go", text]
+            assert graph.get_state(THREAD).values["messages"][-2].content == text
 
 
 def test_without_reconciling_the_thread_is_left_as_it_is() -> None:
@@ -253,22 +265,23 @@ def test_a_new_message_when_a_subgraph_with_a_memory_asks() -> None:
 
 
 @pytest.mark.parametrize("place", ["input", "loop"])
-@pytest.mark.parametrize("with_guard", [False, True], ids=["bare", "guarded"])
+@pytest.mark.parametrize("name", CHECKPOINTERS)
 def test_another_message_at_a_place_of_the_past_stands_in_for_what_was_said_there(
-    place: str, with_guard: bool
+    place: str, name: str, tmp_path: Path
 ) -> None:
     """As without a guard: an old run that went on from there and ended is no broken one."""
-    saver = Guard(InMemorySaver()) if with_guard else InMemorySaver()
-    graph = AGENTS["agent"](Scripted(), Bench(), saver)
-    for text in "123":
-        graph.invoke(_said(text), THREAD)
-    past = next(
-        state
-        for state in graph.get_state_history(THREAD)
-        if state.metadata
-        and state.metadata["source"] == place
-        and len(state.values["messages"]) < 4
-    )
-    told = [message.text for message in past.values["messages"]]
-    after = graph.invoke(_said("other"), past.config)
-    assert [message.text for message in after["messages"]] == [*told, "other", "ok"]
+    with checkpointer(name, tmp_path) as saver:
+        graph = AGENTS["agent"](Scripted(), Bench(), saver)
+        for text in "123":
+            graph.invoke(_said(text), THREAD)
+        past = next(
+            state
+            for state in graph.get_state_history(THREAD)
+            if state.metadata
+            and state.metadata["source"] == place
+            and len(state.values["messages"]) < 4
+        )
+        told = [message.text for message in past.values["messages"]]
+        for text in ("other", "another"):
+            after = graph.invoke(_said(text), past.config)
+            assert [message.text for message in after["messages"]] == [*told, text, "ok"]

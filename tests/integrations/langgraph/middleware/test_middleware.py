@@ -279,5 +279,5 @@ def test_a_list_without_its_beginning_is_opened_for_those_who_mind(
 @pytest.mark.parametrize("dialect", ["anthropic", "openai-chat", "gemini"])
 def test_only_messages_of_langchain_are_seen_here(dialect: str) -> None:
     for use in (HealMiddleware, lambda dialect: heal_hook(dialect=dialect)):
-        with pytest.raises(UsageError, match="messages of LangChain"):
+        with pytest.raises(UsageError, match="LangChain messages"):
             use(dialect)

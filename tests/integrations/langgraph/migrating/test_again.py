@@ -183,7 +183,7 @@ def test_a_copy_in_use_is_left_alone(tmp_path: Path, target: str) -> None:
         bench.graph(old).invoke(None, on("a"))
     [failed, _] = migrate(address, target).threads
     assert failed.state == "failed"
-    assert "both it and its copy have gone on" in str(failed.error)
+    assert "both it and its copy have been continued" in str(failed.error)
     assert undone(target, done.run) == 2
     with Saver(target) as new:
         assert told(new, on("a")) == kept
@@ -210,7 +210,7 @@ def test_another_thread_with_the_same_id(tmp_path: Path, target: str) -> None:
         kept = told(new, on("a"))
     [failed, done] = migrate(address, target).threads
     assert (failed.state, done.state) == ("failed", "copied")
-    assert "another one with this id" in str(failed.error)
+    assert "has this id" in str(failed.error)
     with Saver(target) as new:
         assert told(new, on("a")) == kept
 

@@ -48,10 +48,10 @@ def test_the_command(tmp_path: Path, target: str, kind: str) -> None:
     status, out, err = lockstitch(*undo.split()[1:], "--json")
     [row] = json.loads(out)["sessions"]
     assert (row["session"], row["restored"], row["error"]) == ("a", "a", None)
-    assert "Took 1 thread away again." in err
+    assert "Removed 1 thread again." in err
     assert sessions(target) == {}
     status, _, err = lockstitch(*undo.split()[1:])
-    assert (status, "holds nothing of" in err) == (2, True)
+    assert (status, "holds nothing from" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_the_model_gets_the_results_of_a_turn_that_was_broken_off(
             assert len(thread.model.sent) == before
         else:
             assert report.next == (("agent",) if kind == "react" else ("model",))
-            assert f"goes on with {report.next[0]}" in str(report)
+            assert f"continues with {report.next[0]}" in str(report)
             assert thread.model.sent[before] == report.messages
             assert thread.state.values["messages"][-1].text == "ok"
         assert lockstitch.check(thread.invoke(), "langchain") == []

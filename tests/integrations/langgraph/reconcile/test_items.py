@@ -163,7 +163,7 @@ def test_what_is_not_understood_is_left_alone_and_said(
             report = reconcile(source, THREAD)
             assert (report.changed, report.healed, report.synthetic) == (False, True, 0)
             assert report.unread == ("messages",)
-            with pytest.raises(UsageError, match="no list of messages"):
+            with pytest.raises(UsageError, match="not hold a list of messages"):
                 reconcile(source, THREAD, [HumanMessage("mine")])
         assert list(saver.list(THREAD)) == before
         assert without_ids(graph.get_state(THREAD).values) == seen[-1]

@@ -141,7 +141,7 @@ def test_a_message_of_another_kind_under_the_same_id_is_another() -> None:
 
 def test_what_is_no_message_is_refused(thread: Thread) -> None:
     for wrong in (["text", 5], [{"content": "no role"}], [None]):
-        with pytest.raises(UsageError, match="messages takes LangChain messages"):
+        with pytest.raises(UsageError, match="messages must be LangChain messages"):
             reconcile(thread.graph, THREAD, wrong)
 
 

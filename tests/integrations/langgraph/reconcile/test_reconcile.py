@@ -328,6 +328,12 @@ def test_a_report_tells_no_content() -> None:
     assert str(report).startswith("changed, 5 messages")
 
 
+def test_a_report_says_what_a_subgraph_waits_at() -> None:
+    report = Reconciled(subgraphs=[Reconciled(), Reconciled(paused="interrupt")])
+    assert report.waiting
+    assert str(report) == "unchanged, 0 messages, waiting at an interrupt"
+
+
 def test_what_is_no_graph_and_no_checkpointer_is_refused() -> None:
     with pytest.raises(UsageError, match="compiled graph or a checkpointer"):
         reconcile(object(), THREAD)

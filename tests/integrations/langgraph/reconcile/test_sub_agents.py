@@ -21,7 +21,16 @@ from langgraph.types import Command
 import lockstitch
 from lockstitch.dialects.placeholders import is_placeholder
 from lockstitch.integrations.langgraph import areconcile, reconcile
-from tests.integrations.langgraph.agents import JOBS, Bench, Released, calling, on, result_of
+from tests.integrations.langgraph.agents import (
+    ASKING,
+    JOBS,
+    STUCK,
+    Bench,
+    Released,
+    calling,
+    on,
+    result_of,
+)
 from tests.integrations.langgraph.reconcile.breaking import FINISHED, THREAD, asked, texts
 from tests.integrations.langgraph.savers import (
     CHECKPOINTERS,
@@ -140,6 +149,33 @@ class Team:
             time.sleep(0.01)
         self.bench.released.set()
 
+    def break_off_while_asking(self) -> Team:
+        """One tool has finished, one asks a person, and one is at work when the process dies.
+
+        Nobody can then write that the node of the agent asks.
+        """
+        self.model.replies = [calling("one", ASKING, STUCK)]
+
+        def die() -> None:
+            self.bench.stuck.wait(60)
+            while len(self._left()) < 1 or not self._questions():
+                time.sleep(0.01)
+            self.saver.put_writes = lambda *_, **__: None
+            self.bench.released.set()
+
+        watcher = threading.Thread(target=die)
+        watcher.start()
+        with suppress(Released):
+            self.graph.invoke(asked("Go."), THREAD)
+        watcher.join()
+        del self.saver.put_writes
+        self.bench.released.set()
+        return self
+
+    def _questions(self) -> list[Any]:
+        found = self.saver.list(on("a thread"))
+        return [one for saved in found for one in saved.pending_writes if one[1] == "__interrupt__"]
+
     def _left(self) -> list[Any]:
         found = [one for one in self.saver.list(on("a thread")) if one.pending_writes]
         return [
@@ -203,6 +239,56 @@ def test_the_agent_itself_goes_on_with_it(
         assert team.bench.started == started
         assert team.model.sent[-1] == report.messages
         assert team.messages[-1].text == "ok"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@both_sources
+@pytest.mark.parametrize("name", ["memory", "sqlite", "saver"])
+def test_what_an_agent_asks_a_person_is_left_alone(
+    name: str, source: str, shape: str, tmp_path: Path
+) -> None:
+    with checkpointer(name, tmp_path) as saver:
+        team = Team(shape, saver).break_off_while_asking()
+        before = list(saver.list(on("a thread")))
+        report = reconcile(getattr(team, source), THREAD)
+        assert (report.waiting, report.changed) == (True, False)
+        assert list(saver.list(on("a thread"))) == before
+        # It goes on from there: what has finished does not run again.
+        with suppress(Released):
+            team.graph.invoke(None, THREAD)
+        assert team.bench.started.count("one") == 1
+
+
+@both_sources
+@pytest.mark.parametrize("name", ["memory", "sqlite", "saver"])
+def test_a_breakpoint_of_an_agent_is_left_alone(name: str, source: str, tmp_path: Path) -> None:
+    """The first one leaves no trace, so only the graph knows it; the second one does."""
+    model, bench = Scripted(calling("one"), calling("two")), Bench()
+    inner = create_agent(model, [bench.tool], interrupt_before=["tools"])
+    outer = StateGraph(MessagesState).add_node("researcher", inner).add_edge(START, "researcher")
+    with checkpointer(name, tmp_path) as saver:
+        graph = outer.compile(checkpointer=saver)
+        graph.invoke(asked("Go."), THREAD)
+        for is_second in (False, True):
+            if is_second or source == "graph":
+                before = list(saver.list(on("a thread")))
+                report = reconcile(graph if source == "graph" else saver, THREAD)
+                assert (report.waiting, report.paused) == (True, "breakpoint")
+                assert "waiting at a breakpoint" in str(report)
+                assert list(saver.list(on("a thread"))) == before
+            graph.invoke(None, THREAD)
+        assert graph.get_state(THREAD).values["messages"][-1].text == "ok"
+    assert bench.started == ["one", "two"]
+
+
+@both_sources
+def test_what_an_agent_asks_is_closed_by_force(source: str, tmp_path: Path) -> None:
+    with checkpointer("memory", tmp_path) as saver:
+        team = Team("node", saver).break_off_while_asking()
+        report = reconcile(getattr(team, source), THREAD, force_cleanup=True)
+        assert (report.waiting, report.results, report.synthetic) == (False, 1, 2)
+        assert (report.next, team.graph.get_state(THREAD).next) == ((), ())
+        assert lockstitch.check(team.messages, "langchain") == []
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -319,7 +405,7 @@ def test_an_agent_of_which_nothing_is_there_yet_is_left_alone(tmp_path: Path) ->
         assert (report.changed, report.next) == (False, ("researcher",))
 
 
-@pytest.mark.parametrize("name", ["guarded memory", "guarded sqlite"])
+@pytest.mark.parametrize("name", REPAIRING)
 def test_a_checkpoint_of_the_past_gets_nothing_of_the_run_that_went_on(
     name: str, tmp_path: Path
 ) -> None:

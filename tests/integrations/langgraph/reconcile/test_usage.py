@@ -13,8 +13,8 @@ from tests.integrations.langgraph.reconcile.breaking import THREAD, Thread, aske
 from tests.integrations.langgraph.scripted import Scripted
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a text": ({"messages": "hello"}, "messages is the list of messages"),
-    "a number": ({"messages": 5}, "messages is the list of messages"),
+    "a text": ({"messages": "hello"}, "messages must be the list of messages"),
+    "a number": ({"messages": 5}, "messages must be the list of messages"),
     "a channel that is none": ({"channel": "zzz"}, "no channel 'zzz'"),
 }
 
@@ -42,5 +42,5 @@ def test_what_a_saver_is_made_of(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="address of a store"):
             Saver(url)  # type: ignore[arg-type]
     for allow in ([5], [()], [("os", 5)]):
-        with pytest.raises(UsageError, match="allow names classes"):
+        with pytest.raises(UsageError, match="allow must name classes"):
             Saver("memory:", allow=allow)  # type: ignore[arg-type]

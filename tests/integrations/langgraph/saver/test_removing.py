@@ -195,6 +195,6 @@ def test_a_session_of_another_kind_is_no_thread(where: Where) -> None:
         backend.append(lease, [JournalEntry("k", 1, b'{"kind":"said"}')], 0)
         backend.release(lease)
     saver = where.open()
-    with pytest.raises(UsageError, match="not a thread"):
+    with pytest.raises(UsageError, match="not a LangGraph thread"):
         saver.get_tuple({"configurable": {"thread_id": "1"}})
     assert list(saver.list(None)) == []

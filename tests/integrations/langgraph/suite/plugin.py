@@ -5,21 +5,27 @@ stands alone. ``LOCKSTITCH_SUITE`` says what is put in: ``own`` leaves LangGraph
 records, ``saver`` is ``Saver``, ``guard`` is ``Guard`` before LangGraph's own saver, and
 ``guarded-saver`` is ``Guard`` before ``Saver``. ``LOCKSTITCH_SUITE_OUTCOMES`` is the file that
 gets one line of JSON for each test: its name, how it ended, and how many of ours it made.
+``LOCKSTITCH_SUITE_POSTGRES`` is the address of a PostgreSQL to take in place of the one that the
+tests expect on a port of theirs; then only the tests that want one are run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -27,6 +33,8 @@ from lockstitch.integrations.langgraph import Guard, Saver
 
 WITH = os.environ.get("LOCKSTITCH_SUITE", "own")
 _OUTCOMES = os.environ.get("LOCKSTITCH_SUITE_OUTCOMES")
+_POSTGRES = os.environ.get("LOCKSTITCH_SUITE_POSTGRES")
+_EXPECTED = re.compile("^postgres://postgres:postgres@localhost:544[12]/")
 _made = 0
 
 
@@ -72,14 +80,69 @@ class SaverForAsyncSqlite(_Saver):
                 yield saver
 
 
+class _SaverOnServer(_Saver):
+    """Takes the place of a saver that is given a connection, or a pool of them, of its own."""
+
+    def __init__(self, conn: Any, *_given: Any, serde: Any = None, **_more: Any) -> None:
+        self.conn = conn
+        super().__init__(serde=serde, url=_address_of(conn))
+        # The tests remove the database when they have closed their connections.
+        close = conn.close
+
+        def close_both() -> Any:
+            self.close()
+            return close()
+
+        async def aclose_both() -> None:
+            self.close()
+            await close()
+
+        conn.close = aclose_both if iscoroutinefunction(close) else close_both
+
+
+def _address_of(conn: Any) -> str:
+    """Return the address of the database of a connection, or of a pool."""
+    if hasattr(conn, "conninfo"):
+        return str(conn.conninfo)
+    info = conn.info
+    return f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}"
+
+
+class SaverForPostgres(_SaverOnServer):
+    """Takes the place of ``PostgresSaver``, in the same database."""
+
+    def setup(self) -> None:
+        """Set up nothing: that is done when it is opened."""
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, address: str) -> Iterator[Any]:
+        with PostgresSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
+class SaverForAsyncPostgres(_SaverOnServer):
+    """Takes the place of ``AsyncPostgresSaver``, in the same database."""
+
+    async def setup(self) -> None:
+        """Set up nothing: that is done when it is opened."""
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(cls, address: str) -> AsyncIterator[Any]:
+        async with AsyncPostgresSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
 class _Guard(Guard):
     """Takes the place of a saver of LangGraph's, and stores in one."""
 
     inner: ClassVar[Any]
+    ours: ClassVar[Any] = _Saver
 
     def __init__(self, *given: Any, **more: Any) -> None:
         _count()
-        made = _Saver if WITH == "guarded-saver" else self.inner
+        made = self.ours if WITH == "guarded-saver" else self.inner
         super().__init__(made(*given, **more))
 
 
@@ -113,26 +176,89 @@ class GuardForAsyncSqlite(_Guard):
             yield cls(own.conn)
 
 
-_SAVERS = (InMemorySaver, SqliteSaver, AsyncSqliteSaver)
-_OURS: dict[str, tuple[type, type, type]] = {
-    "saver": (SaverForMemory, SaverForSqlite, SaverForAsyncSqlite),
-    "guard": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
-    "guarded-saver": (GuardForMemory, GuardForSqlite, GuardForAsyncSqlite),
+class _GuardOnServer(_Guard):
+    """Takes the place of a saver that the tests tell to work in a pipeline."""
+
+    @property
+    def pipe(self) -> Any:
+        """What the saver behind sends its statements by."""
+        return self.saver.pipe  # type: ignore[attr-defined]
+
+    @pipe.setter
+    def pipe(self, pipe: Any) -> None:
+        self.saver.pipe = pipe  # type: ignore[attr-defined]
+
+
+class GuardForPostgres(_GuardOnServer):
+    """Takes the place of ``PostgresSaver``."""
+
+    inner = PostgresSaver
+    ours = SaverForPostgres
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, address: str) -> Iterator[Any]:
+        with PostgresSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
+class GuardForAsyncPostgres(_GuardOnServer):
+    """Takes the place of ``AsyncPostgresSaver``."""
+
+    inner = AsyncPostgresSaver
+    ours = SaverForAsyncPostgres
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(cls, address: str) -> AsyncIterator[Any]:
+        async with AsyncPostgresSaver.from_conn_string(address) as own:
+            yield cls(own.conn)
+
+
+_SAVERS = {
+    InMemorySaver: (SaverForMemory, GuardForMemory),
+    SqliteSaver: (SaverForSqlite, GuardForSqlite),
+    AsyncSqliteSaver: (SaverForAsyncSqlite, GuardForAsyncSqlite),
+    PostgresSaver: (SaverForPostgres, GuardForPostgres),
+    AsyncPostgresSaver: (SaverForAsyncPostgres, GuardForAsyncPostgres),
 }
 
 
-def pytest_collection_finish() -> None:
-    """Exchange the classes in every module of tests, once all of them are imported."""
-    if WITH == "own":
-        return
-    in_place_of: dict[type, type] = dict(zip(_SAVERS, _OURS[WITH], strict=True))
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("tests."):
-            continue
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Choose the tests that want a PostgreSQL, if there is one for them."""
+    if _POSTGRES is not None:
+        items[:] = [item for item in items if _is_on_server(item)]
+
+
+def _is_on_server(item: pytest.Item) -> bool:
+    """Whether the threads of a test are in PostgreSQL, and nothing else of it is in a server."""
+    if item.path.parts[-3] == "checkpoint-postgres":
+        return True
+    given = getattr(getattr(item, "callspec", None), "params", {})
+    savers = [str(given.get(name)) for name in ("sync_checkpointer", "async_checkpointer")]
+    # Those that want threads of an earlier version are left out with the ones on a server.
+    is_chosen = any("postgres" in name or "migrate" in name for name in savers)
+    others = [str(given.get(name)) for name in ("sync_store", "async_store", "cache")]
+    return is_chosen and not any("postgres" in name or name == "redis" for name in others)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Exchange classes and addresses in every module of tests, once all of them are imported."""
+    in_place_of: dict[Any, type] = {}
+    if WITH != "own":
+        in_place_of = {one: ours[WITH != "saver"] for one, ours in _SAVERS.items()}
+    modules = {name: one for name, one in sys.modules.items() if name.startswith("tests.")}
+    # Some folders of tests are no packages.
+    modules |= {item.module.__name__: item.module for item in session.items}  # type: ignore[attr-defined]
+    for module in modules.values():
         for known, value in list(vars(module).items()):
-            if isinstance(value, type) and value.__name__ == "MemorySaverAssertImmutable":
+            if isinstance(value, str) and _POSTGRES is not None:
+                setattr(module, known, _EXPECTED.sub(_POSTGRES, value))
+            elif not isinstance(value, type) or not in_place_of:
+                continue
+            elif value.__name__ == "MemorySaverAssertImmutable":
                 setattr(module, known, in_place_of[InMemorySaver])
-            elif isinstance(value, type) and value in in_place_of:
+            elif value in in_place_of:
                 setattr(module, known, in_place_of[value])
 
 

@@ -6,22 +6,22 @@ import zlib
 
 from msgspec import Struct
 
-# The kind of a store that is reached by an address of PostgreSQL.
+# The kind of a store with a PostgreSQL address.
 KIND = "postgresql"
 
 
 class UndoneThread(Struct, frozen=True):
-    """A thread whose repair was undone; ``error`` says why it was not."""
+    """A thread whose repair was undone, or ``error``, which says why it was not."""
 
     session: str
     error: str | None = None
 
 
 class Shard(Struct, frozen=True):
-    """One of ``count`` parts of all threads, counted from 1: each thread is in exactly one.
+    """One of ``count`` parts of all threads, counted from 1; each thread is in exactly one.
 
-    Which one follows from the id of the thread alone, so machines that work on different shards
-    need not know of each other. A thread and its namespaces are in the same shard.
+    The id of a thread alone decides which one, so machines that work on different shards need not
+    know of each other. A thread and its namespaces are in the same shard.
     """
 
     number: int = 1

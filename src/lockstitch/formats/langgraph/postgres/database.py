@@ -1,15 +1,15 @@
-"""One connection to a PostgreSQL that others work with: short transactions, and clear errors.
+"""One connection to a PostgreSQL database that others use: short transactions and clear errors.
 
-Everything is named with its schema and every setting holds for one transaction, so that a pooler
-which gives each transaction another connection changes nothing. Every transaction makes sure for
-itself that the tables are such as may be used, and holds them, so that none is exchanged meanwhile.
+Everything is named with its schema and every setting holds for one transaction, so a pooler that
+gives each transaction another connection changes nothing. Every transaction itself makes sure that
+the tables may be used, and locks them, so that none is replaced in the meantime.
 
-The saver of Python makes its tables in the first schema of the search path, that of LangGraph.js in
-one that its user names. So all schemas are looked at, unless the address names one
+The saver for Python creates its tables in the first schema of the search path, that of LangGraph.js
+in a schema that its user names. So all schemas are searched, unless the address names one
 (``?schema=name``, or a search path in libpq's own ``options``).
 
-LangGraph's own saver, where it is used for reading, runs without its schema in the search path:
-with it, whoever may create functions in the schema could have them called in the place of the
+If LangGraph's own saver is used for reading, it runs without its schema in the search path.
+Otherwise anyone who may create functions in that schema could have them called in place of the
 server's own.
 """
 
@@ -46,17 +46,17 @@ from lockstitch.stores.postgres.connections import (
     is_worth_another_try,
 )
 
-# A statement of ours that takes longer stands in somebody's way.
+# A statement of ours that takes longer is in someone's way.
 _LIMITS = (
     "SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '5s'; "
     "SET LOCAL idle_in_transaction_session_timeout = '120s'"
 )
 TABLES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
-# Those that earlier versions made for shared runs, lockstitch_runs and lockstitch_run_items, are
-# left alone and never read.
+# Earlier versions created lockstitch_runs and lockstitch_run_items for shared runs; these are left
+# alone and never read.
 OUR_TABLES = ("lockstitch_repairs",)
 _TRIES = 3
-# For so many seconds, tables that look the same are not looked at closely.
+# Tables that look unchanged are not checked closely again for this many seconds.
 _FRESH = 60.0
 _PAUSE = 0.5
 _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
@@ -64,13 +64,13 @@ _KINDS: dict[str, tuple[type[LockstitchError], str]] = {
     "42501": (Unreadable, "the role lacks a privilege that this needs"),
     "42P01": (Unreadable, "a table of LangGraph's checkpoints is gone"),
     "42703": (Unreadable, "a table of LangGraph's checkpoints lacks a column"),
-    "23505": (Moved, "the thread went on meanwhile"),
+    "23505": (Moved, "the thread was continued meanwhile"),
     "53100": (Unreadable, "the server's disk is full"),
     "53200": (Unreadable, "the server is out of memory"),
     "53300": (Busy, "the server has no connection left"),
     "55P03": (Busy, "the server gave up waiting for a lock"),
     "57014": (Busy, "the server cancelled the statement, or its time was up"),
-    "40001": (Busy, "the server could not put it in order with what others wrote"),
+    "40001": (Busy, "the server could not serialize it with what others wrote"),
     "40P01": (Busy, "the server broke a deadlock"),
     "XX001": (Unreadable, "the server found damaged data"),
     "XX002": (Unreadable, "the server found a damaged index"),
@@ -81,13 +81,13 @@ Row = tuple[Any, ...]
 
 
 class ServerGone(Unreadable):
-    """The server cannot be reached any more: going on with other threads is of no use."""
+    """The server cannot be reached any more, so there is no use in trying other threads."""
 
 
 class DatabaseOptions(Struct, frozen=True):
-    """What an address says beyond what libpq knows.
+    """The parts of an address that libpq does not know.
 
-    That is a schema, and whose tables are trusted.
+    These are a schema, and the owners whose tables are trusted.
     """
 
     dsn: str
@@ -101,17 +101,17 @@ class DatabaseOptions(Struct, frozen=True):
 
 
 def parse_options(url: str) -> DatabaseOptions:
-    """Take an address apart into what libpq reads and what is ours."""
+    """Split an address into the part that libpq reads and our own options."""
     found = addresses.parsed(url)
     if found is None:
         raise UsageError(addresses.UNREAD).about(addresses.public(url))
-    # A lease is for a Lockstitch store in the same database; nonsense in it is refused here, too.
+    # A lease is for a Lockstitch store in the same database; an invalid one is refused here, too.
     try:
         lease = float(found.last("lease") or 1)
     except ValueError:
         lease = 0.0
     if not 0 < lease < float("inf"):
-        raise UsageError("lease is a number of seconds greater than 0, as in lease=30")
+        raise UsageError("lease must be a number of seconds greater than 0, as in lease=30")
     return DatabaseOptions(
         found.plain,
         found.last("schema") or None,
@@ -121,9 +121,9 @@ def parse_options(url: str) -> DatabaseOptions:
 
 
 class Database:
-    """A connection that is made when it is needed, and made again when it was lost.
+    """A connection that is opened when it is needed, and opened again if it is lost.
 
-    Without a ``schema`` it is only for looking at what the database holds.
+    Without a ``schema`` it only serves to look at what the database holds.
     """
 
     def __init__(self, url: str, schema: str | None = None) -> None:
@@ -149,21 +149,22 @@ class Database:
             self._connection = None
 
     def look(self, work: Callable[[Connection], T]) -> T:
-        """Look at what the server itself knows about the database, and at no table of others."""
+        """Run ``work`` on what the server itself knows of the database, and on no other tables."""
         return self._do(work, (), is_read=True)
 
     def read(self, work: Callable[[Connection], T], *, ours: bool = False) -> T:
-        """Do some reading in one short transaction on one state of the database.
+        """Run ``work``, which only reads, in one short transaction on one state of the database.
 
-        It is done again over another connection if this one is lost on the way. ``ours`` says that
-        the tables of our own are read, too.
+        If the connection is lost on the way, ``work`` is run again over another one. ``ours`` says
+        that our own tables are read, too.
         """
         return self._do(work, (*TABLES, *OUR_TABLES) if ours else TABLES, is_read=True)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Write in one short transaction: all of it, or nothing.
+        """Run ``work``, which writes, in one short transaction: all of it, or nothing.
 
-        A connection that is lost on the way raises ``Unsure``: it may be written or not.
+        If the connection is lost on the way, this raises ``Unsure``: the data may or may not be
+        written.
         """
         return self._do(work, (*TABLES, *OUR_TABLES), is_read=False)
 
@@ -197,18 +198,19 @@ class Database:
             try:
                 connection = self._connection = self.address.connect()
             except Unreadable as error:
-                raise ServerGone(str(error)) from None
+                raise ServerGone(error.message).about(error.target) from None
         connection.isolation_level = level
         connection.read_only = read_only
         with connection.transaction():
-            # Views are for triggers of a repair's, if for anybody. All at once: one round trip.
+            # Only triggers that a repair sets off may need views. Everything goes in one round
+            # trip.
             first = [trust.SAFELY, _LIMITS, *([trust.NO_VIEWS] if read_only else [])]
             if not tables:
                 connection.execute("; ".join(first))
                 yield connection
                 return
             schema = self._schema
-            assert schema is not None  # noqa: S101 - who reads rows knows of which schema
+            assert schema is not None  # noqa: S101 - reading rows takes a schema
             names = SQL(", ").join(SQL("ONLY ") + Identifier(schema, name) for name in TABLES)
             lock = SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names)
             look = trust.look(schema, tables)
@@ -216,7 +218,7 @@ class Database:
             while cursor.nextset():
                 pass
             seen = cursor.fetchall()
-            # Closely only at tables that were not looked at a moment ago, or are others by now.
+            # Check closely only tables that were not checked a moment ago, or have changed since.
             known = self._known.get((tables, read_only))
             if known is None or known[0] != seen or time.monotonic() - known[1] > _FRESH:
                 self.require_trusted(connection, schema, tables, writes=not read_only)
@@ -226,14 +228,14 @@ class Database:
     def require_trusted(
         self, connection: Connection, schema: str, tables: tuple[str, ...], *, writes: bool
     ) -> None:
-        """Raise ``Untrusted`` if tables are of others, or not all of their rows can be seen."""
+        """Raise ``Untrusted`` if others own tables, or if some of their rows are hidden."""
         wanted = trust.Wanted(schema, tables, self.options.owners, writes)
         if found := trust.doubts(connection, wanted):
             raise trust.error_of(found, Where(self.address.url), self._shown)
 
 
 def translate_sqlstate(error: psycopg.Error, where: str) -> LockstitchError:
-    """Return what a reported error means; its own text may quote what was stored."""
+    """Return what a reported error means; its own text may quote stored data."""
     code = error.sqlstate or ""
     kind, text = _KINDS.get(code, (Unreadable, "the server refused it"))
     return kind(f"{text} (SQLSTATE {code or 'none'}); nothing was written").about(where)
@@ -253,7 +255,7 @@ WHERE c.relname = 'checkpoints' AND n.nspname !~ '^pg_'
     AND (c.relkind IN ('r', 'p') OR n.nspname = %(schema)s::text)
 ORDER BY n.nspname
 """
-# What the search path is when nobody has changed it for the transaction.
+# The search path before anyone changes it for the transaction.
 _RESET = """
 SELECT set_config('search_path', reset_val, true) FROM pg_settings WHERE name = 'search_path'
 """
@@ -265,15 +267,15 @@ _WHOLE = 4
 
 
 class LangGraphSchema(Struct, frozen=True):
-    """A schema with LangGraph's tables; LangGraph.js has no paths of tasks in them."""
+    """A schema with LangGraph's tables; those of LangGraph.js have no paths of tasks."""
 
     schema: str
     has_paths: bool = True
 
     def sql(self, statement: LiteralString, **names: Composable) -> Composed:
-        """Put the names of the tables into a statement, to be run with values, be it none."""
+        """Put the names of the tables into a statement that is run with values (maybe none)."""
         path = SQL("task_path" if self.has_paths else "''")
-        # Where there are values, psycopg takes a single percent sign for the place of one.
+        # In a statement with values, psycopg reads a single percent sign as a placeholder.
         schema = self.schema.replace("%", "%%")
         found = {name: Identifier(schema, name) for name in (*TABLES, *OUR_TABLES)}
         return SQL(statement).format(task_path=path, **found, **names)
@@ -287,9 +289,9 @@ class DatabaseContent(Struct, frozen=True):
 
 
 def look_into(url: str) -> DatabaseContent:
-    """Return what a database holds; schemas that are not to be trusted come last.
+    """Return what a database holds; schemas that cannot be trusted come last.
 
-    So whoever goes through all of them has done what can be done before the first error.
+    So a caller that goes through all of them has done everything possible before the first error.
     """
     with Database(url) as database:
         return database.look(lambda connection: _look_into(connection, database))
@@ -301,7 +303,7 @@ def _look_into(connection: Connection, database: Database) -> DatabaseContent:
     listed = connection.execute(_FIND, {"schema": options.schema}).fetchall()
     schemas = {options.schema} if options.schema else None
     if schemas is None and options.has_path:
-        # Those of a search path that the address itself sets.
+        # The schemas of a search path that the address itself sets.
         connection.execute(_RESET)
         [(path,)] = connection.execute("SELECT pg_catalog.current_schemas(false)").fetchall()
         connection.execute(trust.SAFELY)
@@ -322,9 +324,9 @@ def _look_into(connection: Connection, database: Database) -> DatabaseContent:
             database.require_trusted(connection, home.schema, TABLES, writes=False)
     if listed and not homes and all(row[2] < _WHOLE for row in listed):
         raise Unreadable(
-            "its checkpoints are of another shape than those of "
-            "PostgresSaver: of the shallow saver, which keeps no history that a repair could build "
-            "on, or of LangGraph Platform; they are not supported"
+            "its checkpoints do not have the form of PostgresSaver's: they come from the "
+            "shallow saver, which keeps no history that a repair could build on, or from "
+            "LangGraph Platform; neither is supported"
         ).about(database.address.url)
     return DatabaseContent(bool(own), tuple(homes))
 
@@ -338,8 +340,8 @@ def find_schemas(
         schema = parse_options(url).schema
         where = f"its schema {schema}" if schema else "it"
         raise UnknownFormat(
-            f"{where} holds no checkpoints of LangGraph: the tables "
-            "checkpoints, checkpoint_blobs and checkpoint_writes are not there"
+            f"{where} holds no LangGraph checkpoints: it lacks the tables checkpoints, "
+            "checkpoint_blobs and checkpoint_writes"
         ).about(Database(url).address.url)
     if len(made) == 1:
         return [(url, made[0])]
@@ -347,7 +349,7 @@ def find_schemas(
 
 
 def find_schema(url: str) -> LangGraphSchema:
-    """Return the one schema that an address leads to."""
+    """Return the one schema that an address leads to; raise Unreadable if there are several."""
     [(_, home), *others] = find_schemas(url)
     if others:
         names = ", ".join(sorted([home.schema, *(other.schema for _, other in others)]))
@@ -359,7 +361,7 @@ _TABLE = re.compile(r"(\b(?:from|join)\s+)(checkpoint(?:s|_blobs|_writes))\b", r
 
 
 def qualifying_cursor(schema: str) -> Any:
-    """Return a class of cursors that put the schema before the names of the saver's tables."""
+    """Return a cursor class that puts the schema before the names of the saver's tables."""
     name = Identifier(schema).as_string()
 
     class Qualifying(psycopg.Cursor[Any]):

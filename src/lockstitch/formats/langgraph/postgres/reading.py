@@ -1,12 +1,12 @@
-"""Threads read from a live database: page by page, each in one short transaction that only reads.
+"""Threads read from a live database: page by page, each in one short read-only transaction.
 
-What is kept in memory is one page of names and, of a group of threads, the heads with their
-values; a group is so small that its values are a few megabytes, however large single threads are.
+Memory holds one page of names and, for a group of threads, the heads with their values. A group is
+so small that its values take a few megabytes, however large single threads are.
 
-Each statement finds its rows by a primary key, and no others. A list of threads comes from hopping
-over the primary key from one thread to the next; what joins two sets of rows looks them up one by
-one (``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep it from being turned into a join),
-because a join would be planned from estimates that are worst for the few threads that are huge.
+Each statement finds exactly its rows, by a primary key. Threads are listed by hopping over the
+primary key from one thread to the next. Two sets of rows are joined by looking them up one by one
+(``LATERAL`` with a ``LIMIT`` or an ``OFFSET``, which keep it from being turned into a join). A real
+join would be planned from estimates, which are worst for the few threads that are huge.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from lockstitch.formats.langgraph.snapshot import (
     StoredWrite,
     ThreadSnapshot,
     branches,
-    hangs_on,
     holders,
+    is_attached_to,
     is_control,
     is_run_in,
     is_trigger,
@@ -48,7 +48,7 @@ from lockstitch.formats.langgraph.snapshot import (
 )
 from lockstitch.stores.postgres.connections import Connection
 
-# Threads and their namespaces behind a place, in the order of the primary key.
+# Threads and their namespaces after a key, in the order of the primary key.
 KEYS = """
 WITH RECURSIVE walk AS (
     (SELECT c.thread_id, c.checkpoint_ns, 1 AS number FROM {checkpoints} c
@@ -119,7 +119,7 @@ BLOBS = (
     + _BLOB
     + ") f WHERE %(channels)s::text[] IS NULL OR v.key = ANY(%(channels)s::text[])"
 )
-# Which of them have a value beside the row, without the value.
+# The same, but only the tags of the values stored beside the row, without the values.
 TAGS = BLOBS.replace("f.type, f.blob", "f.type, NULL::bytea", 1)
 WRITES = (
     "SELECT k.number - 1, w.task_id, w.path, w.idx, w.channel, w.type, w.blob "
@@ -130,7 +130,7 @@ WRITES = (
     + " OFFSET 0) w WHERE %(channels)s::text[] IS NULL OR w.channel = ANY(%(channels)s::text[])"
 )
 
-# The last checkpoints of every namespace, and what they hang on.
+# The last checkpoints of every namespace, and their parents.
 PARENTS = """
 SELECT k.number - 1, p.checkpoint_id, p.parent_checkpoint_id
 FROM unnest(%(threads)s::text[], %(namespaces)s::text[]) WITH ORDINALITY
@@ -157,13 +157,13 @@ WHERE c.thread_id = %(thread)s AND c.checkpoint_ns = %(namespace)s
     AND c.checkpoint_id < %(before)s
 ORDER BY c.thread_id DESC, c.checkpoint_ns DESC, c.checkpoint_id DESC LIMIT %(size)s
 """
-# The namespaces of a thread in which something was stored behind a checkpoint.
+# The namespaces of a thread in which something was stored after a checkpoint.
 LATER = """
 SELECT c.checkpoint_ns FROM {checkpoints} c
 WHERE c.thread_id = %(thread)s AND c.checkpoint_ns > '' GROUP BY c.checkpoint_ns
 HAVING max(c.checkpoint_id) > %(behind)s
 """
-# Roughly how many threads there are, from what the server has counted anyway, or from the size.
+# Roughly how many threads there are, from the server's statistics, or from the size.
 ESTIMATE = """
 SELECT CASE WHEN s.n_distinct < 0 THEN -s.n_distinct * c.reltuples
     ELSE coalesce(s.n_distinct, pg_relation_size(c.oid) / 4000) END
@@ -173,7 +173,7 @@ LEFT JOIN pg_stats s ON s.schemaname = n.nspname AND s.tablename = c.relname
 WHERE n.nspname = %(schema)s AND c.relname = 'checkpoints'
 """
 
-# All that a thread has, for whoever looks for what should not be there; {runs} are namespaces.
+# Everything that a thread has, to look for unsafe values; {runs} selects namespaces.
 _EVERYWHERE = """
 WHERE t.thread_id = %(thread)s AND (t.checkpoint_ns = %(namespace)s {runs})
 """
@@ -204,16 +204,16 @@ _ANCESTORS = 256
 # How many steps back a result is looked for.
 _FARTHEST = 1000
 _NAMESPACES = 10_000
-# How many rows are fetched at a time of all that a thread has.
+# How many rows are fetched at a time when everything of a thread is read.
 _AT_ONCE = 20
 
 Key = tuple[str, str]
-# The tag and the bytes of the values that stand beside a row, by channel.
+# The tag and the bytes of the values stored beside a row, by channel.
 Blobs = dict[str, tuple[str, bytes | None]]
 
 
 class LoadedThread(Struct):
-    """A snapshot as it was read, and what LangGraph keeps in the row instead of beside it.
+    """A snapshot as it was read, and the values that LangGraph keeps in the row itself.
 
     ``inline`` are those values; LangGraph.js has none and leaves the field out of the row.
     """
@@ -247,7 +247,7 @@ class _CheckpointRow(Struct):
 
 
 def is_kept(namespace: str) -> bool:
-    """Whether a new prompt resumes a namespace; that of one call of a subgraph ends with it."""
+    """Whether a new prompt resumes a namespace; that of a single subgraph call ends with it."""
     return ":" not in namespace
 
 
@@ -285,7 +285,7 @@ class ThreadReader:
             values = {"thread": page[-1][0], "namespace": page[-1][1], "size": size}
 
     def of_session(self, session: str) -> list[Key]:
-        """Return the namespaces of one thread, or the one that the name of a session means."""
+        """Return the namespaces of a thread, or the one that a session's name means."""
         found = self._of_thread(session)
         if not found and MARK in session:
             thread, _, namespace = session.partition(MARK)
@@ -300,7 +300,7 @@ class ThreadReader:
         return self._database.read(partial(_keys, statement=statement, values=values))
 
     def load(self, keys: Sequence[Key]) -> Iterator[LoadedThread]:
-        """Yield the threads with their values; those that are gone meanwhile are left out."""
+        """Yield the threads with their values, without those that are gone by now."""
         left = list(keys)
         while left:
             read, left = self._database.read(partial(self._next_group, keys=left))
@@ -309,20 +309,20 @@ class ThreadReader:
     def _next_group(
         self, connection: Connection, keys: Sequence[Key]
     ) -> tuple[list[LoadedThread], list[Key]]:
-        """Read as many of some threads as fit into memory, and return those that are left."""
+        """Read as many threads as fit into memory; return them and those that are left."""
         heads = self._heads(connection, keys)
         count = size = 0
         while count < len(heads) and (not count or size + heads[count].size <= GROUP):
             size += heads[count].size
             count += 1
-        made = self._filled(connection, heads[:count])
+        made = self._fill(connection, heads[:count])
         self._add_lost(connection, [one.snapshot for one in made])
         return made, [head.key for head in heads[count:]]
 
     def complete(self, loaded: LoadedThread) -> bool:
-        """Look for results that an earlier step left; whether there is anything.
+        """Look for results that an earlier step left; return whether there are any.
 
-        A prompt that came after a batch was broken off hides what hangs on earlier checkpoints.
+        A prompt that came after an interrupted batch hides the writes of earlier checkpoints.
         """
         channel, calls = unanswered_calls(loaded.snapshot)
         if calls:
@@ -331,7 +331,7 @@ class ThreadReader:
         return bool(loaded.snapshot.earlier or loaded.snapshot.failed)
 
     def _add_earlier(self, connection: Connection, snapshot: ThreadSnapshot, channel: str) -> None:
-        """Read what was written to a channel behind earlier checkpoints, nearest first."""
+        """Read what was written to a channel at earlier checkpoints, nearest first."""
         key = snapshot.thread, snapshot.namespace
         values = {"threads": [key[0]], "namespaces": [key[1]], "size": _FARTHEST}
         rows = connection.execute(self.home.sql(PARENTS), values).fetchall()
@@ -352,7 +352,8 @@ class ThreadReader:
             for (_, one), writes in zip(left, hung, strict=True)
             if any(write.channel == ERROR for write in writes)
         }
-        # Which call failed, the tasks of the checkpoint itself say; without any, the conversation.
+        # The tasks of the checkpoint say which call failed; without any tasks, the conversation
+        # does.
         tasks = self._blobs(connection, [(key, one) for one in failed], [TASKS])
         alone = {
             one: blobs
@@ -372,9 +373,9 @@ class ThreadReader:
         ]
 
     def search(self, loaded: LoadedThread) -> None:
-        """Look for values that run code in all rows of a thread, and note them on its snapshot.
+        """Look for values that run code in all rows of a thread; list them on its snapshot.
 
-        Those of single runs of subgraphs are the thread's own.
+        Values in single runs of subgraphs belong to the thread itself.
         """
         thread, namespace = loaded.key
         runs = sql.SQL("" if namespace else RUNS)
@@ -389,7 +390,8 @@ class ThreadReader:
                         place = f"{table}.{own}"
                         yield KeptValue(place, space, Coded(tag or "", data or b""))
                         if metadata:
-                            # LangGraph.js loads it like values, as did old versions of Python.
+                            # LangGraph.js loads metadata like values, as old versions of Python
+                            # did.
                             yield KeptValue(f"{place}.metadata", space, Coded(JSON, metadata))
 
         loaded.snapshot.unsafe = self._database.read(
@@ -397,19 +399,17 @@ class ThreadReader:
         )
 
     def read_again(self, connection: Connection, key: Key) -> LoadedThread | None:
-        """Read a thread once more, in the transaction of a connection; None if it is gone."""
-        found = self._filled(connection, self._heads(connection, [key]))
+        """Read a thread again in a connection's transaction; return None if it is gone."""
+        found = self._fill(connection, self._heads(connection, [key]))
         return found[0] if found else None
 
-    def _filled(
-        self, connection: Connection, heads: Sequence[_CheckpointRow]
-    ) -> list[LoadedThread]:
-        """Read what belongs to some heads."""
+    def _fill(self, connection: Connection, heads: Sequence[_CheckpointRow]) -> list[LoadedThread]:
+        """Return the threads of some heads, with everything that belongs to them."""
         rows = [(head.key, head.id) for head in heads]
         blobs, writes = self._blobs(connection, rows), self._writes(connection, rows)
         made: list[LoadedThread] = []
         for head, found, hung in zip(heads, blobs, writes, strict=True):
-            stored, inline = _stored(head, found)
+            stored, inline = _split_row(head, found)
             stored.writes = hung
             is_js = "channel_values" not in head.checkpoint
             tag = found[MESSAGES][0] if MESSAGES in found else MSGPACK
@@ -422,7 +422,7 @@ class ThreadReader:
         return made
 
     def _add_runs(self, connection: Connection, snapshot: ThreadSnapshot) -> None:
-        """Read the runs of subgraphs that hang on a head; none do where nothing was left to run."""
+        """Read the subgraph runs begun at a head; there are none if nothing was left to run."""
         head = snapshot.head
         if not any(map(is_trigger, head.values)) and OWN not in head.metadata:
             return
@@ -430,8 +430,8 @@ class ThreadReader:
         rows = connection.execute(self.home.sql(LATER), values).fetchall()
         keys = [(snapshot.thread, own) for (own,) in rows if is_run_in(own, snapshot.namespace)]
         heads = self._heads(connection, keys) if keys else []
-        begun = [one for one in heads if hangs_on(one.metadata, snapshot.namespace, head)]
-        snapshot.runs = [one.snapshot for one in self._filled(connection, begun)]
+        begun = [one for one in heads if is_attached_to(one.metadata, snapshot.namespace, head)]
+        snapshot.runs = [one.snapshot for one in self._fill(connection, begun)]
 
     # Statements
 
@@ -509,7 +509,7 @@ class ThreadReader:
         found: dict[str, StoredCheckpoint] = {}
         for (own, parent, checkpoint, metadata), inside in zip(rows, blobs, strict=True):
             head = _CheckpointRow(key, own, parent, _dict(checkpoint), _dict(metadata), 0)
-            stored, _ = _stored(head, inside)
+            stored, _ = _split_row(head, inside)
             stored.values = {name: v for name, v in stored.values.items() if name in channels}
             stored.missing = ()
             found[own] = stored
@@ -548,7 +548,7 @@ def _fetch_binary(
     rows: Sequence[tuple[Key, str]],
     channels: Sequence[str] | None,
 ) -> Iterable[tuple[Any, ...]]:
-    """Run a statement whose rows hold bytes: in binary they are half as many on the wire."""
+    """Run a statement whose rows hold bytes; the binary format halves them on the wire."""
     values = {
         "threads": [key[0] for key, _ in rows],
         "namespaces": [key[1] for key, _ in rows],
@@ -558,20 +558,20 @@ def _fetch_binary(
     return connection.execute(statement, values, binary=True).fetchall() if rows else []
 
 
-def _stored(head: _CheckpointRow, blobs: Blobs) -> tuple[StoredCheckpoint, dict[str, Any]]:
-    """Return a checkpoint with its values, and those of them that stand in the row itself."""
+def _split_row(head: _CheckpointRow, blobs: Blobs) -> tuple[StoredCheckpoint, dict[str, Any]]:
+    """Return a checkpoint with its values, and those of them that are in the row itself."""
     is_js = "channel_values" not in head.checkpoint
     inline = _dict(head.checkpoint.get("channel_values"))
     body = {name: value for name, value in head.checkpoint.items() if name != "channel_values"}
-    # Written as those beside the row are.
+    # Encode them like those stored beside the row.
     values = {
         name: Coded("null", b"") if one is None else Coded(MSGPACK, msgspec.msgpack.encode(one))
         for name, one in inline.items()
     }
     values |= _coded_blobs(blobs)
     stored = StoredCheckpoint(head.id, head.parent, body, values, head.metadata)
-    # LangGraph.js writes a row for every version, also that of an empty channel. Python writes none
-    # for an empty one, and only messages are sure to have a value once they have a version.
+    # LangGraph.js writes a row for every version, including that of an empty channel. Python writes
+    # none for an empty one, and only the messages surely have a value once they have a version.
     known = {*blobs, *values, *stored.counters}
     stored.missing = tuple(
         name

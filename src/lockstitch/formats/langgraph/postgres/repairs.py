@@ -1,13 +1,13 @@
-"""LangGraph's threads in a PostgreSQL: as a format, and each repair stored, noted and undone.
+"""LangGraph's threads in PostgreSQL as a format, and each repair stored, recorded and undone.
 
-To the repair procedure the records of a thread are its head, with all that belongs to it, and a
-record for every write that hangs on it. A repair adds one more: the checkpoint to be stored. That
-is done in one short transaction.
+To the repair procedure, the records of a thread are its head, with everything that belongs to it,
+and one record for every write attached to it. A repair adds one more: the checkpoint to be stored,
+in one short transaction.
 
-Nothing that LangGraph stored is changed or deleted. What is added is written down in a table of
-our own, ``lockstitch_repairs`` in the same schema, in the same transaction: that is what an undo
-goes by. It deletes exactly the rows that were added, where nothing has gone on from them. The
-table is made by the first repair.
+Nothing that LangGraph stored is changed or deleted. The same transaction records what is added in a
+table of our own, ``lockstitch_repairs`` in the same schema. An undo relies on that table: it
+deletes exactly the rows that were added, if nothing has continued from them. The first repair
+creates the table.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from lockstitch.formats.langgraph.sqlite import ThreadFormat
 from lockstitch.formats.records import Record
 from lockstitch.stores.postgres.connections import Connection
 
-_WENT_ON = "the thread went on meanwhile; nothing was written"
-# Any constant will do that no other program takes for its own lock.
+_WENT_ON = "the thread was continued meanwhile; nothing was written"
+# Any constant works that no other program uses for its own lock.
 _LOCK = 0x6C6F636B73746A
 _EXISTS = """
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -87,9 +87,10 @@ SELECT id FROM {lockstitch_repairs} WHERE thread_id = %(thread)s AND checkpoint_
 """
 _TRIES = 3
 _SNAPSHOT_EXT = 7
+# Where an extension has its code, by its first byte.
 _EXT_SIZES = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 _UNDO_PAGE = 500
-_NONE = "it has no repair to take back"
+_NONE = "it has no repair to undo"
 _LAST_RUN = "SELECT run FROM {lockstitch_repairs} WHERE undone IS NULL ORDER BY id DESC LIMIT 1"
 _RUNS = """
 SELECT run, min(made), count(*), count(undone) FROM {lockstitch_repairs}
@@ -144,7 +145,7 @@ class ThreadRecord(Record, eq=False):
 
 
 class PostgresThreads(ThreadFormat):
-    """The threads of LangGraph's savers for PostgreSQL, of Python and of LangGraph.js."""
+    """The threads of LangGraph's PostgreSQL savers, for Python and LangGraph.js."""
 
     name = "langgraph"
     title = "LangGraph"
@@ -173,12 +174,12 @@ THREADS = PostgresThreads()
 
 
 def new_in(records: Sequence[Record]) -> RepairedCheckpoint | None:
-    """Return the checkpoint that a repair adds to some records."""
+    """Return the checkpoint that a repair adds to some records, None if there is none."""
     return next((one.new for one in records if isinstance(one, ThreadRecord) and one.new), None)
 
 
 def _number_records(snapshot: ThreadSnapshot, records: list[Record]) -> ThreadSnapshot:
-    """Return a snapshot that knows the numbers of its records, which are added to the others."""
+    """Return a snapshot with the numbers of its records, which are appended to ``records``."""
 
     def add(place: str) -> int:
         number = len(records)
@@ -208,13 +209,13 @@ def _number_records(snapshot: ThreadSnapshot, records: list[Record]) -> ThreadSn
 
 
 def loaded_of(transcript: Transcript) -> LoadedThread:
-    """Return the thread as it was read, of which a transcript was made."""
+    """Return the thread from which a transcript was made, as it was read."""
     records = transcript.records
     return next(one.loaded for one in records if isinstance(one, ThreadRecord) and one.loaded)
 
 
 def parse_thread(loaded: LoadedThread) -> Transcript:
-    """Understand a thread that was read."""
+    """Return the transcript of a thread that was read."""
     records: list[Record] = []
     snapshot = _number_records(loaded.snapshot, records)
     first = records[0]
@@ -223,11 +224,11 @@ def parse_thread(loaded: LoadedThread) -> Transcript:
     return THREADS.parse(records, Context(b"", session_name(*loaded.key)))
 
 
-# Stored
+# Storing repairs
 
 
 class RepairNote(Struct, frozen=True):
-    """What is written down with a repair: the run it belongs to, and what was done."""
+    """What is recorded with a repair: the run it belongs to, and what was done."""
 
     run: str
     details: dict[str, Any]
@@ -239,7 +240,7 @@ def _has_table(connection: Connection, home: LangGraphSchema) -> bool:
 
 
 def make_repairs_table(database: Database, home: LangGraphSchema) -> None:
-    """Make the table of repairs if it is not there yet; several may try at once."""
+    """Create the table of repairs if it does not exist; several may try at once."""
 
     def make(connection: Connection) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -261,9 +262,9 @@ def store_repair(
     new: RepairedCheckpoint,
     note: RepairNote,
 ) -> int:
-    """Store a checkpoint behind the head that was read, and return the number of the repair.
+    """Store a checkpoint after the head that was read; return the number of the repair.
 
-    Raises ``Moved``, and nothing was written, if the thread is no longer what was read.
+    Raises ``Moved``, with nothing written, if the thread is no longer as it was read.
     """
     home, before = reader.home, loaded.snapshot
     fitted = with_unique_versions(loaded, new)
@@ -284,7 +285,7 @@ def store_repair(
         try:
             return database.write(write)
         except Unsure:
-            # Whether it was written before the connection was lost stands in our own table.
+            # Our own table says whether it was written before the connection was lost.
             found = database.read(
                 lambda connection: connection.execute(home.sql(_NOTED), known).fetchall(), ours=True
             )
@@ -300,14 +301,14 @@ def _insert(
     new: RepairedCheckpoint,
     note: RepairNote,
 ) -> int:
-    """Add the rows of a checkpoint as the saver that wrote the head would have written them."""
-    fresh = _fresh(loaded, new)
+    """Insert the rows of a checkpoint as the saver that wrote the head would have done."""
+    fresh = _channels_with_new_version(loaded, new)
     blobs: list[tuple[str, str, bytes | None]] = []
     for name in sorted(fresh):
         if name in new.values:
             blobs.append((name, new.values[name].tag, new.values[name].data))
         elif loaded.is_js:
-            # LangGraph.js has a row for a channel that is empty, too.
+            # LangGraph.js also has a row for an empty channel.
             blobs.append((name, "empty", None))
     body = new.body
     if not loaded.is_js:
@@ -335,34 +336,34 @@ def _insert(
     return int(number)
 
 
-def _fresh(loaded: LoadedThread, new: RepairedCheckpoint) -> set[str]:
-    """Return the channels whose version is another one than in the head that is stored."""
+def _channels_with_new_version(loaded: LoadedThread, new: RepairedCheckpoint) -> set[str]:
+    """Return the channels whose version differs from that in the stored head."""
     old, versions = loaded.snapshot.head.versions, new.body["channel_versions"]
     return {name for name, version in versions.items() if old.get(name) != version}
 
 
 def is_snapshot(value: Coded) -> bool:
-    """Whether it is the value of a ``DeltaChannel``, which LangGraph marks in the row."""
+    """Whether a value belongs to a ``DeltaChannel``, which LangGraph marks in the row."""
     place = _EXT_SIZES.get(value.data[0]) if value.tag == MSGPACK and value.data else None
     return place is not None and value.data[place : place + 1] == bytes([_SNAPSHOT_EXT])
 
 
 def with_unique_versions(loaded: LoadedThread, new: RepairedCheckpoint) -> RepairedCheckpoint:
-    """Return a checkpoint whose new versions no run that is still alive can come to.
+    """Return a checkpoint whose new versions no run that is still alive can reach.
 
-    Python's versions end in a random number. Those of LangGraph.js are whole numbers, the next of
-    which a live run takes, too; and what it stored under it would be dropped without a word.
+    Python's versions end in a random number. Those of LangGraph.js are whole numbers, so a live run
+    would use the same next number, and what it stored under it would silently be dropped.
     """
     head = loaded.snapshot.head.versions
     numbers = [version for version in head.values() if type(version) in (int, float)]
     if len(numbers) != len(head) or not numbers:
         return new
-    # A version behind the last one that no number of whole steps leads to.
+    # A version after the last one that cannot be reached by adding whole numbers.
     last, step = max(numbers), 0.5
     while math.fmod(last, step * 2):
         step /= 2
     between = last + step if last + step > last else last + 1
-    fresh = _fresh(loaded, new)
+    fresh = _channels_with_new_version(loaded, new)
     versions = {
         name: between if name in fresh else version
         for name, version in new.body["channel_versions"].items()
@@ -391,7 +392,7 @@ def past_runs(database: Database, home: LangGraphSchema) -> list[PastRun]:
 def _repairs(
     database: Database, home: LangGraphSchema, query: Any, values: dict[str, Any]
 ) -> list[Any] | None:
-    """Ask the table of repairs; None if it is not there."""
+    """Query the table of repairs; return None if it does not exist."""
 
     def read(connection: Connection) -> list[Any] | None:
         if not _has_table(connection, home):
@@ -404,9 +405,9 @@ def _repairs(
 def undo_repairs(
     database: Database, home: LangGraphSchema, *, session: str | None = None, run: str | None = None
 ) -> Iterator[UndoneThread]:
-    """Undo the last run of repairs, that of a name, or the last repair of one thread.
+    """Undo the last run of repairs, a named run, or the last repair of one thread.
 
-    Every thread is one short transaction of its own; where one has gone on, it says so.
+    Every thread is undone in one short transaction; a thread that has gone on yields an error.
     """
     if session is not None:
         found = _repairs(database, home, _OF_THREAD, {"thread": session, "run": run})
@@ -443,7 +444,7 @@ def _undo_each(
 
 
 def _undo_one(connection: Connection, home: LangGraphSchema, number: int) -> None:
-    """Delete the rows of one repair, if they are what it added and nothing hangs on them."""
+    """Delete the rows of one repair, if they are as it added them and nothing depends on them."""
     rows = connection.execute(home.sql(_LOCKED), {"number": number}).fetchall()
     if not rows:
         return
@@ -453,7 +454,7 @@ def _undo_one(connection: Connection, home: LangGraphSchema, number: int) -> Non
     values["versions"] = [version for _, version, _ in added["blobs"]]
     [(gone_on,)] = connection.execute(home.sql(_GONE_ON), values).fetchall()
     if gone_on:
-        raise Conflict("the thread has gone on from the repair; nothing was taken back")
+        raise Conflict("the thread was continued since the repair; nothing was undone")
     values["digest"] = added["checkpoint"]
     count = connection.execute(home.sql(_DELETE_CHECKPOINT), values).rowcount
     for channel, version, digest in added["blobs"]:
@@ -463,5 +464,5 @@ def _undo_one(connection: Connection, home: LangGraphSchema, number: int) -> Non
         [(is_there,)] = connection.execute(home.sql(_IS_THERE), values).fetchall()
         # A thread that was deleted as a whole has nothing left to take back.
         if count or is_there:
-            raise Conflict("the rows are no longer what the repair added; nothing was taken back")
+            raise Conflict("the rows have changed since the repair; nothing was undone")
     connection.execute(home.sql(_MARK), {"number": number})

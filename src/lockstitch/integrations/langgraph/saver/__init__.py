@@ -28,7 +28,7 @@ from langgraph.checkpoint.base import (
 
 from lockstitch.errors import Closed, Conflict, LockstitchError, Unreadable, UsageError
 from lockstitch.formats.langgraph.journal import session_of
-from lockstitch.integrations.langgraph.pending_writes import may_be_broken
+from lockstitch.integrations.langgraph.pending_writes import may_be_broken, without_input
 from lockstitch.integrations.langgraph.reconciler import Reconciler, run_reconciler
 from lockstitch.integrations.langgraph.report import CounterBook, Counters
 from lockstitch.integrations.langgraph.run_ids import (
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-    from lockstitch.integrations.langgraph.report import Reconciled
     from lockstitch.stores.base import Backend, Lease
 
 
@@ -153,7 +152,7 @@ class Saver(BaseCheckpointSaver[Any]):
         reconcile: bool = True,
     ) -> None:
         if ttl is not None and not ttl > 0:
-            raise UsageError("ttl is a number of seconds greater than 0")
+            raise UsageError("ttl must be a number of seconds greater than 0")
         self.schemas = GraphSchemas()
         super().__init__(serde=serde or SafeSerializer(allow, self.schemas))
         connect_graphs()
@@ -222,32 +221,48 @@ class Saver(BaseCheckpointSaver[Any]):
         run = self._runs.begins(config) if self.reconcile else None
         saved, is_head = self._saved(config)
         if run and saved and run.brings_input(config, saved):
-            is_last = place_of(config).checkpoint is None
-            report = self._reconcile(run.graph, saved) if is_last else None
-            if report is not None and report.changed:
-                self._counting.heal(report)
-                saved, is_head = self._saved(config)
+            after = self._reconcile(run.graph, saved, is_head=is_head)
+            saved, is_head = self._saved(after) if after is not None else (saved, is_head)
         place = place_of(config if saved is None else saved.config)
         self._runs.note_load(config, place, is_head=is_head)
         return saved
 
-    def _reconcile(self, graph: Any, saved: CheckpointTuple) -> Reconciled | None:
-        """Repair a thread before a run with new input begins; return None if nothing is wrong."""
-        thread = saved.config["configurable"]["thread_id"]
+    def _reconcile(
+        self, graph: Any, saved: CheckpointTuple, *, is_head: bool
+    ) -> RunnableConfig | None:
+        """Repair a checkpoint before a run with new input begins on it.
+
+        Return the place of the repaired checkpoint, which an earlier run may have made; None if
+        nothing is wrong.
+        """
+        thread, own = saved.config["configurable"]["thread_id"], place_of(saved.config)
+        loaded = saved if is_head else without_input(saved)
         # The heads of the subgraphs that keep their own history.
         below = (
             head
-            for name in self.namespaces(thread)
+            for name in (self.namespaces(thread) if is_head else ())
             if name and ":" not in name
             for head in self.list(ThreadPlace(thread, name, None).config, limit=1)
         )
-        if not (may_be_broken(saved) or any(map(may_be_broken, below))):
+        if not (may_be_broken(loaded) or any(map(may_be_broken, below))):
             return None
-        config = ThreadPlace(thread, place_of(saved.config).namespace, None).config
+        # A checkpoint named by its id counts as a past one, whose subgraphs are left alone.
+        place = ThreadPlace(thread, own.namespace, None if is_head else own.checkpoint)
         # When something new is said, LangGraph drops whatever waits for a person.
-        task = Reconciler(graph, config, channel=None, force=True, saver=self)
+        task = Reconciler(
+            graph,
+            place.config,
+            channel=None,
+            force=True,
+            saver=self,
+            loaded=None if is_head else loaded,
+        )
         with announcing(None):
-            return run_reconciler(task)
+            report = run_reconciler(task)
+        if report.changed:
+            self._counting.heal(report)
+        is_same = report.after is None or place_of(report.after).checkpoint == own.checkpoint
+        return None if is_same else report.after
 
     def _saved(self, config: RunnableConfig) -> tuple[CheckpointTuple | None, bool]:
         """Return a checkpoint or None, and whether that is the end of the thread."""
@@ -442,7 +457,7 @@ class Saver(BaseCheckpointSaver[Any]):
         What a ``DeltaChannel`` of a last checkpoint consists of is kept, too.
         """
         if strategy not in _STRATEGIES:
-            raise UsageError("strategy is 'keep_latest' or 'delete'")
+            raise UsageError("strategy must be 'keep_latest' or 'delete'")
         for thread_id in thread_ids:
             if strategy != _STRATEGIES[0]:
                 self.delete_thread(thread_id)
@@ -452,7 +467,7 @@ class Saver(BaseCheckpointSaver[Any]):
     def sweep(self) -> int:
         """Delete the threads that have not changed for ``ttl`` seconds; return how many."""
         if self.ttl is None:
-            raise UsageError("say how long a thread is kept: Saver(url, ttl=seconds)")
+            raise UsageError("say how long threads are kept: Saver(url, ttl=seconds)")
         border = int((time.time() - self.ttl) * 1000)
         return sweep_threads(self._backend, border)
 
@@ -490,8 +505,8 @@ class Saver(BaseCheckpointSaver[Any]):
 
 
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
-    """Return the error for a run whose thread went on, or was deleted, since it was read."""
-    what = "has gone on" if latest else "was removed"
+    """Return the error for a run whose thread was continued or was deleted, since it was read."""
+    what = "was continued" if latest else "was removed"
     error = Overtaken(
         f"thread {place.thread}{place.within}: it {what} since this run read it"
         f" (this one builds on {place.checkpoint or 'nothing'}, the thread ends with"
@@ -613,4 +628,4 @@ class RunTurns:
             self._backend.release(lease)
         except LockstitchError as error:
             # The turn itself is done, and the lease will expire.
-            _LOG.warning("the turn on %s was not given back: %s", lease.session, error)
+            _LOG.warning("the turn on %s was not released: %s", lease.session, error)

@@ -344,7 +344,7 @@ class ObjectDecoder(ValueDecoder):
         if "data" in form:
             made = CLASSES.get(form["type"])
             if made is None:
-                raise Unreadable(f"a stored message is of a type that is not known: {form['type']}")
+                raise Unreadable(f"a stored message has an unknown type: {form['type']}")
             value = made(**form["data"])
         else:
             value = self.opaque(form["t"], self._bytes(form))

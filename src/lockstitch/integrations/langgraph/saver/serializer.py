@@ -236,7 +236,7 @@ class SafeSerializer(JsonPlusSerializer):
             numpy = importlib.import_module("numpy")
             return numpy.frombuffer(data, dtype=numpy.dtype(kind)).reshape(shape, order=order)
         if code not in _NAMED:
-            raise Unreadable(f"a value is stored in a form that nobody here knows ({code})")
+            raise Unreadable(f"a value is stored in an unknown form ({code})")
         name = _named(code, inner)
         if not self._is_allowed(name):
             raise Unreadable(f"{_refusal(name)}; the stored value was left as it is")
@@ -244,8 +244,8 @@ class SafeSerializer(JsonPlusSerializer):
             return self._construct(code, inner)
         except Exception as error:
             raise Unreadable(
-                f"a stored {'.'.join(name)} cannot be built ({type(error).__name__}):"
-                " the class has changed or gone; the stored value was left as it is"
+                f"a stored {'.'.join(name)} cannot be built ({type(error).__name__}): the class "
+                "has changed or is gone; the stored value was left as it is"
             ) from error
 
     def _construct(self, code: int, inner: Any) -> Any:
@@ -299,9 +299,9 @@ def _named(code: int, inner: Any) -> Name:
 def _refusal(name: Name) -> str:
     module, kind = name[:2]
     return (
-        f"a value holds a {'.'.join(name)}, which is not allowed to be built from a checkpoint;"
-        f" to allow it: Saver(url, allow=[({module!r}, {kind!r})]), or the class itself, or name it"
-        " in the graph's schemas"
+        f"a value holds a {'.'.join(name)}, which may not be built from a checkpoint; to allow "
+        f"it: Saver(url, allow=[({module!r}, {kind!r})]), or pass the class itself, or name it "
+        "in the graph's schemas"
     )
 
 
@@ -310,4 +310,4 @@ def _name_of(one: object) -> Name:
         return name_of(one)
     if isinstance(one, tuple) and one and all(isinstance(part, str) for part in one):
         return one
-    raise UsageError("allow names classes: the class itself, or (module, name)")
+    raise UsageError("allow must name classes: the class itself, or (module, name)")

@@ -188,7 +188,7 @@ class LiveThread:
                 self._read(NEW)
         self._is_read = True
         if self.thread.id is None and self.thread.head.seq:
-            raise UsageError(f"session {self.session} is not a thread of LangGraph")
+            raise UsageError(f"session {self.session} is not a LangGraph thread")
 
     def forget(self) -> None:
         """Forget everything about the thread."""
@@ -234,7 +234,7 @@ class LiveThread:
                 if isinstance(error, Exception):
                     job.error = job.error or own_copy(error)
                 else:
-                    text = "a write was broken off: read the thread again"
+                    text = "a write was interrupted: read the thread again"
                     job.error = job.error or Unsure(text)
             if not isinstance(error, Exception):
                 raise
@@ -272,7 +272,7 @@ class LiveThread:
                         return
             else:
                 return
-        raise Conflict(f"thread {self.id}: others write to it again and again; nothing was written")
+        raise Conflict(f"thread {self.id}: other writers keep writing to it; nothing was written")
 
     def _prepare_entries(self, jobs: list[_WriteJob]) -> list[JournalEntry]:
         """Make the records of all jobs, each after the one before.
@@ -446,8 +446,8 @@ def require_whole(thread: ThreadJournal, gone: KeptCheckpoints) -> None:
         missing = [one for one in _find_needed(thread, space, checkpoint) if (space, one) in gone]
         if missing:
             raise Conflict(
-                f"thread {thread.id}: checkpoint {checkpoint} is made of what {missing[0]} holds"
-                " (DeltaChannel); nothing was removed: prune or delete the thread instead"
+                f"thread {thread.id}: checkpoint {checkpoint} depends on what {missing[0]} holds "
+                "(DeltaChannel); nothing was removed: prune or delete the thread instead"
             )
 
 
