@@ -13,7 +13,7 @@ from lockstitch.formats import repair
 from lockstitch.inspector import actions, timeline
 from lockstitch.inspector.plans import compare_lines, compare_records
 from lockstitch.inspector.timeline import LONGEST, Timeline, shorten_row
-from lockstitch.inspector.views import Shelf, find_matches, slice_rows
+from lockstitch.inspector.views import SessionPageCache, find_matches, slice_rows
 from lockstitch.sessions import Difference
 from lockstitch.sources.source import Source
 from tests.formats.claude_cases import CASES
@@ -143,7 +143,7 @@ def test_long_texts_are_cut_and_given_in_full_when_asked() -> None:
 def test_secrets_are_masked_unless_asked_for(tmp_path: Path) -> None:
     scenes.secret(tmp_path)
     [(subject, _)] = actions.scan(str(tmp_path))
-    view = Shelf().read(subject)
+    view = SessionPageCache().read(subject)
     assert scenes.SECRET not in json.dumps(view.rows(reveal=False))
     assert scenes.SECRET in json.dumps(view.rows(reveal=True))
     assert find_matches(view.rows(reveal=False), scenes.SECRET)["count"] == 0

@@ -292,10 +292,12 @@ class ModelCommand:
         """Run the command once; raise ``CommandFailed`` if it returns no summary."""
         self.stop()
         process = self._start()
+        # Written by a thread, because a command may print before it has read everything.
         feeder = threading.Thread(target=_feed, args=(process, prompt), daemon=True)
         feeder.start()
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         with process.stdout as out:
+            # One byte more than allowed shows that there is too much, without reading it all.
             text = out.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             _kill(process)

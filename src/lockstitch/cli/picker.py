@@ -83,7 +83,7 @@ class SessionList(Struct):
             self.found[self.places[key]] = summary
 
     def shown(self) -> list[SessionSummary]:
-        """The sessions that match what was typed, in order."""
+        """Return the sessions that match what was typed, in order."""
         wanted = self.words.lower().split()
         listed: list[SessionSummary] = []
         for one in self.found:
@@ -95,7 +95,7 @@ class SessionList(Struct):
         return listed
 
     def chosen(self) -> SessionSummary | None:
-        """The session at the cursor."""
+        """Return the session at the cursor."""
         listed = self.shown()
         return listed[min(self.at, len(listed) - 1)] if listed else None
 

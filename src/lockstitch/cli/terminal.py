@@ -182,6 +182,7 @@ def emit_last(data: bytes) -> None:
 
 def say(text: str) -> None:
     """Write a line of the result to stdout."""
+    # A character that the terminal's encoding lacks must not end the command.
     encoding = getattr(sys.stdout, "encoding", "utf-8")
     emit(f"{escape_line(text)}\n".encode(encoding, "backslashreplace"))
 
@@ -190,6 +191,7 @@ def note(text: str, *, always: bool = False) -> None:
     """Write a line for people to stderr, after what stdout already holds; nothing with --quiet."""
     if _state.quiet and not always:
         return
+    # In a file that gets both streams, the lines keep their order.
     flush()
     if _state.has_temporary:
         clear_temporary()

@@ -30,7 +30,7 @@ from lockstitch.inspector.views import (
     Catalog,
     CatalogEntry,
     SessionPage,
-    Shelf,
+    SessionPageCache,
     describe_store,
     list_row,
 )
@@ -73,7 +73,7 @@ class PageGuard:
         return f"lockstitch-{self.port}"
 
     def address(self) -> str:
-        """The address that lets one browser in."""
+        """Return the address that lets one browser in."""
         return f"http://{NAMES[0]}:{self.port}/#token={self.entrance}"
 
     def refusal(self, method: str, headers: Mapping[str, str], *, is_data: bool) -> str:
@@ -137,7 +137,7 @@ class Inspector:
     def __init__(self, target: str | None, on_failure: OnFailure = lambda _: None) -> None:
         self.catalog = Catalog(target)
         self.guard = PageGuard()
-        self.shelf = Shelf()
+        self.shelf = SessionPageCache()
         self.on_failure = on_failure
         # Sessions are read and changed one at a time, because none of this is made for several
         # threads.

@@ -71,6 +71,7 @@ class Catalog:
         queue: asyncio.Queue[Event] = asyncio.Queue()
         queue.put_nowait({"reset": True})
         rows = [entry.row for entry in self.entries.values()]
+        # In portions, so that the page can draw the first ones early.
         for start in range(0, len(rows), 500):
             queue.put_nowait({"rows": rows[start : start + 500]})
         queue.put_nowait({"state": self.state})
@@ -123,6 +124,7 @@ class Catalog:
         self._later(loop, finish)
 
     def _later(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        # After closing, the loop may be gone.
         if not self._stop.is_set():
             loop.call_soon_threadsafe(call)
 
@@ -253,7 +255,7 @@ class SessionPage(Struct):
         return self.reading.timeline.rows if reveal else self.masked
 
 
-class Shelf:
+class SessionPageCache:
     """The sessions that were viewed last, so that a page of rows need not be read again."""
 
     def __init__(self) -> None:

@@ -259,7 +259,7 @@ class Projector:
         """Write the turns that are still pending."""
         if self._turns:
             turns, self._turns = self._turns, []
-            self._put(messages, self._spelled(turns, opens=not messages))
+            self._put(messages, self._write_turns(turns, opens=not messages))
 
     def foreign(self) -> list[Any]:
         """Return the list with every item rewritten as words, calls and results."""
@@ -270,12 +270,12 @@ class Projector:
         turns, self._turns = self._turns, []
         for item in self.value.ahead(self.view.sent()):
             turns += self.turns(item)
-        return self._spelled(turns)
+        return self._write_turns(turns)
 
     def alone(self, item: Item) -> list[Any]:
         """Return the messages for one item on its own."""
         own = self._own(item)
-        return self._spelled([*self.turns(item)], opens=False) if own is None else own
+        return self._write_turns([*self.turns(item)], opens=False) if own is None else own
 
     def _own(self, item: Item | str) -> list[Any] | None:
         """Return an item as it came, if it is in the receiver's dialect, else None."""
@@ -422,7 +422,7 @@ class Projector:
             self._is_everyday = False
         return value
 
-    def _spelled(self, turns: Sequence[NeutralTurn | str], *, opens: bool = True) -> list[Any]:
+    def _write_turns(self, turns: Sequence[NeutralTurn | str], *, opens: bool = True) -> list[Any]:
         """Write turns for the receiver; a string is a turn of the user's that consists of words."""
         if len(turns) == 1 and isinstance(turns[0], str):
             return [self.exchange.text_message(turns[0])]

@@ -84,20 +84,20 @@ def project(
 def heal_request(projector: Projector, messages: list[Any], dialect: str) -> list[Any]:
     """Return a repaired request; raise ``Unreadable`` if no repair satisfies every rule."""
     receiver, large = projector.receiver, projector.large
-    made = _tried(projector, messages, dialect)
+    made = _repair(projector, messages, dialect)
     for limit in _LIMITS:
         if not isinstance(made, Plan) or _TOO_LONG not in _codes(made):
             break
         if not projector.limit or limit < projector.limit:
             projector = Projector(lighten(projector.view, limit), receiver, large, limit)
-            made = _tried(projector, projector.native(), dialect)
+            made = _repair(projector, projector.native(), dialect)
     if isinstance(made, Plan):
         codes = ", ".join(sorted(_codes(made)))
         raise Unreadable(f"this session gives no valid {made.dialect} request ({codes})")
     return made
 
 
-def _tried(projector: Projector, messages: list[Any], dialect: str) -> list[Any] | Plan:
+def _repair(projector: Projector, messages: list[Any], dialect: str) -> list[Any] | Plan:
     """Return the messages of a request after a repair, or the plan that failed to repair it."""
     model = projector.receiver.model or None
     made = plan(messages, dialect, model=model)

@@ -204,7 +204,7 @@ class _RemnantJudge:
             self._is_whole = False
             self._links = []
         else:
-            self._doubt(seq, sure[0])
+            self._judge_unproven(seq, sure[0])
 
     def _proven(self, one: Remnant, seq: int) -> JournalRecord | None:
         """Return a remnant as the record with this number, or None if no checksum proves it."""
@@ -213,11 +213,11 @@ class _RemnantJudge:
         record = structs.replace(one.record, seq=seq)
         for link in self._links:
             if digest_of(link, seq, record.epoch, record) == record.digest:
-                self._vindicate(link)
+                self._restore_previous(link)
                 return record
         return None
 
-    def _vindicate(self, link: bytes) -> None:
+    def _restore_previous(self, link: bytes) -> None:
         """Mark the previous record as restored: the record after it proves all but its checksum."""
         last = self._done[-1] if self._done else None
         if last is None or last.proof != "damaged" or last.record is None:
@@ -226,7 +226,7 @@ class _RemnantJudge:
             right = structs.replace(last.record, digest=link)
             self._done[-1] = Salvaged(last.seq, "restored", right, why=_CHECKSUM)
 
-    def _doubt(self, seq: int, one: Remnant) -> None:
+    def _judge_unproven(self, seq: int, one: Remnant) -> None:
         """Judge a record that no checksum proves as it stands."""
         self._is_whole = False
         links = self._links
@@ -262,7 +262,7 @@ class _RemnantJudge:
         if head is None:
             notes.append("what the store says about its end cannot be read")
         elif done and head.digest in self._links and done[-1].proof == "damaged":
-            self._vindicate(head.digest)
+            self._restore_previous(head.digest)
         elif done and done[-1].proof == "missing":
             # If the head's checksum belongs to a record we have, only the head's number is wrong,
             # and nothing is missing after that record.
@@ -300,6 +300,7 @@ def correct_bit(link: bytes, record: JournalRecord) -> JournalRecord | None:
 
     ``link`` is the checksum of the record before it.
     """
+    # The flipped bit may be in the checksum itself.
     right = digest_of(link, record.seq, record.epoch, record)
     changed_bits = (int.from_bytes(right) ^ int.from_bytes(record.digest)).bit_count()
     if len(record.digest) == DIGEST_SIZE and changed_bits == 1:
@@ -332,6 +333,7 @@ def flip_each_bit(data: bytes) -> Iterator[bytes]:
 def _with_body(link: bytes, record: JournalRecord) -> JournalRecord | None:
     """Return a record with one bit of its body changed so that its checksum fits, or None."""
     head = b"%d %d %d %b\n" % (record.seq, record.epoch, record.at, record.key.encode("ascii"))
+    # The hash of everything before a byte is computed once, and copied for each of its bits.
     running = blake2b(link + head, digest_size=DIGEST_SIZE)
     body = memoryview(record.body)
     for place, byte in enumerate(record.body):

@@ -520,6 +520,7 @@ async def until_stopped(
     """Serve until a signal comes, or until ``stop`` is set; ``ready`` gets the address."""
     stop = asyncio.Event() if stop is None else stop
     loop = asyncio.get_running_loop()
+    # Windows has no signal handlers in an event loop.
     with suppress(NotImplementedError):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
@@ -544,6 +545,7 @@ def serving(server: StartStop) -> Iterator[str]:
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
+        # Threads of the loop may still be judging a request.
         asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -269,10 +269,10 @@ def _renew(value: Any, changes: dict[Trail, str], depth: int, names: dict[str, s
         for step in steps[:-1]:
             branch = branch.setdefault(step, {})
         branch[steps[-1]] = text
-    return _graft(value, tree, names, 0)
+    return _copy_changed(value, tree, names, 0)
 
 
-def _graft(value: Any, tree: Any, names: dict[str, str], depth: int) -> Any:
+def _copy_changed(value: Any, tree: Any, names: dict[str, str], depth: int) -> Any:
     if type(tree) is not dict:
         return tree
     if not tree and (not names or depth > _DEEPEST):
@@ -281,12 +281,12 @@ def _graft(value: Any, tree: Any, names: dict[str, str], depth: int) -> Any:
     new: Any = value
     if isinstance(value, dict):
         new = {
-            names.get(key, key): _graft(inner, tree.get(key, {}), names, depth)
+            names.get(key, key): _copy_changed(inner, tree.get(key, {}), names, depth)
             for key, inner in value.items()
         }
         is_same = names.keys().isdisjoint(value) and all(new[key] is value[key] for key in value)
     elif isinstance(value, list):
-        new = [_graft(item, tree.get(at, {}), names, depth) for at, item in enumerate(value)]
+        new = [_copy_changed(item, tree.get(at, {}), names, depth) for at, item in enumerate(value)]
         is_same = all(map(operator.is_, new, value))
     else:
         is_same = True
@@ -302,7 +302,7 @@ def steps_of(trail: Trail) -> list[Any]:
     return steps[::-1]
 
 
-class _Sign(str):
+class _JsonSyntax(str):
     """A piece of JSON syntax, written as it is."""
 
     __slots__ = ()
@@ -314,18 +314,22 @@ def text_of(value: Any) -> str:
     rest: list[Any] = [value]
     while rest:
         one = rest.pop()
-        if type(one) is _Sign:
+        if type(one) is _JsonSyntax:
             pieces.append(one)
         elif type(one) is dict and one:
-            rest.append(_Sign("}"))
+            rest.append(_JsonSyntax("}"))
             for key, inner in reversed(one.items()):
-                rest += (inner, _Sign(f"{dump(key if type(key) is str else str(key))}:"), _COMMA)
-            rest[-1] = _Sign("{")
+                rest += (
+                    inner,
+                    _JsonSyntax(f"{dump(key if type(key) is str else str(key))}:"),
+                    _COMMA,
+                )
+            rest[-1] = _JsonSyntax("{")
         elif type(one) is list and one:
-            rest.append(_Sign("]"))
+            rest.append(_JsonSyntax("]"))
             for inner in reversed(one):
                 rest += (inner, _COMMA)
-            rest[-1] = _Sign("[")
+            rest[-1] = _JsonSyntax("[")
         else:
             try:
                 pieces.append(dump(one))
@@ -334,7 +338,7 @@ def text_of(value: Any) -> str:
     return "".join(pieces)
 
 
-_COMMA = _Sign(",")
+_COMMA = _JsonSyntax(",")
 
 
 def _value_of(text: str) -> Any:
@@ -442,7 +446,7 @@ class _SecretLedger:
             unfolded = contents.unfold(slot)
             if unfolded is None:
                 if self.echoes:
-                    slot.text = self._clean_echoes(slot)
+                    slot.text = self._clean_copies(slot)
                 slot.text = self._clean_text(slot.text, slot, DEPTH)
             else:
                 inner += unfolded
@@ -540,7 +544,7 @@ class _SecretLedger:
                 self.people.append(secret)
         return placeholder
 
-    def _clean_echoes(self, slot: TextSlot) -> str:
+    def _clean_copies(self, slot: TextSlot) -> str:
         known = sorted((echo for echo in self.echoes if echo in slot.text), key=len, reverse=True)
         pattern = re.compile("|".join((PLACEHOLDER.pattern, *map(re.escape, known))))
 

@@ -68,7 +68,7 @@ _WRITING: set[threading.Thread] = set()
 
 
 @atexit.register
-def _see_through() -> None:
+def _finish_writes() -> None:
     """Let running writes finish, however often somebody presses Ctrl-C."""
     end = time.monotonic() + PATIENCE
     for thread in list(_WRITING):
@@ -82,7 +82,7 @@ class _ThreadWork(Generic[T]):
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
-        self._soon = _soon()
+        self._soon = _loop_scheduler()
         self._has_ended = anyio.Event()
         self._context = copy_context()
         self._lock = threading.Lock()
@@ -150,6 +150,7 @@ async def run_to_end(function: Callable[[], T], *, insist: bool = False) -> T:
     work = _ThreadWork(function)
     work.start(insist=insist)
     caught: BaseException | None = None
+    # The thread cannot be stopped, so cancelling has to wait until it has ended.
     with anyio.CancelScope(shield=True):
         while True:
             try:
@@ -183,7 +184,7 @@ class AsyncWatch:
         self._run = run
         self._abort = abort
         self._news = anyio.Event()
-        self._soon = _soon()
+        self._soon = _loop_scheduler()
         run.wake = lambda: self._soon(self._hear)
 
     def _hear(self) -> None:
@@ -248,7 +249,7 @@ class AsyncWatch:
             self._hear()
 
 
-def _soon() -> Any:
+def _loop_scheduler() -> Any:
     """Return a function that schedules a call in this event loop from any thread."""
     native: Any = anyio.lowlevel.current_token().native_token
     # asyncio's loop has the first method, trio's token the second; either may be closed by then
@@ -418,7 +419,7 @@ async def _beside(function: Callable[[], T]) -> T:
     return await unless_cancelled(function, lambda _: None)
 
 
-def _awaited(
+def _async_twin(
     method: Callable[Concatenate[Any, P], T], *, insist: bool = False
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the asynchronous twin of a method, which runs it in a thread to its end."""
@@ -430,7 +431,7 @@ def _awaited(
     return twin
 
 
-def _described_as(twin: Callable[..., Any]) -> Callable[[T], T]:
+def _with_docstring_of(twin: Callable[..., Any]) -> Callable[[T], T]:
     """Copy the docstring of the synchronous twin to a method that has its own body."""
 
     def described(method: T) -> T:
@@ -502,9 +503,9 @@ class AsyncSession(SessionReadMixin):
         """What the last writer left when it crashed; false if it ended properly."""
         return self._inner.recovered
 
-    say = _awaited(Session.say)
-    instruct = _awaited(Session.instruct)
-    record = _awaited(Session.record, insist=True)
+    say = _async_twin(Session.say)
+    instruct = _async_twin(Session.instruct)
+    record = _async_twin(Session.record, insist=True)
 
     def stream(
         self,
@@ -525,7 +526,7 @@ class AsyncSession(SessionReadMixin):
         )
         return AsyncStream(recorder, source)
 
-    @_described_as(Session.request)
+    @_with_docstring_of(Session.request)
     async def request(  # noqa: PLR0913 - options, all by name
         self,
         dialect: str,
@@ -573,30 +574,30 @@ class AsyncSession(SessionReadMixin):
             await AsyncWatch(run, abort).run()
         return run.outcome()
 
-    interrupt = _awaited(Session.interrupt, insist=True)
-    resume = _awaited(Session.resume)
-    approve = _awaited(Session.approve)
-    deny = _awaited(Session.deny)
-    deliver = _awaited(Session.deliver, insist=True)
+    interrupt = _async_twin(Session.interrupt, insist=True)
+    resume = _async_twin(Session.resume)
+    approve = _async_twin(Session.approve)
+    deny = _async_twin(Session.deny)
+    deliver = _async_twin(Session.deliver, insist=True)
 
-    @_described_as(Session.wait)
+    @_with_docstring_of(Session.wait)
     async def wait(self, timeout: float | None = None) -> Turn:  # noqa: ASYNC109 - as in sync
         until = end_of(timeout)
         while (turn := await run_to_end(lambda: self._inner._listen(until))) is None:
             pass
         return turn
 
-    output = _awaited(Session.output)
-    note = _awaited(Session.note)
-    describe = _awaited(Session.describe)
-    notes = _awaited(Session.notes)
-    usage = _awaited(Session.usage)
-    checkpoint = _awaited(Session.checkpoint)
-    rewind = _awaited(Session.rewind)
-    undo_rewind = _awaited(Session.undo_rewind)
-    revert_interrupted = _awaited(Session.revert_interrupted)
+    output = _async_twin(Session.output)
+    note = _async_twin(Session.note)
+    describe = _async_twin(Session.describe)
+    notes = _async_twin(Session.notes)
+    usage = _async_twin(Session.usage)
+    checkpoint = _async_twin(Session.checkpoint)
+    rewind = _async_twin(Session.rewind)
+    undo_rewind = _async_twin(Session.undo_rewind)
+    revert_interrupted = _async_twin(Session.revert_interrupted)
 
-    @_described_as(Session.compact)
+    @_with_docstring_of(Session.compact)
     async def compact(
         self,
         summarize: Callable[[str], str | Awaitable[str]] | None = None,
@@ -608,8 +609,8 @@ class AsyncSession(SessionReadMixin):
         settings = CompactSettings(tokens=budget, dialect=dialect, **options)
         return await adrive(self._inner._compact_actions(summarize, settings), perform)
 
-    uncompact = _awaited(Session.uncompact)
-    close = _awaited(Session.close, insist=True)
+    uncompact = _async_twin(Session.uncompact)
+    close = _async_twin(Session.close, insist=True)
 
     async def __aenter__(self) -> Self:
         """Return the session itself."""
@@ -630,13 +631,13 @@ class AsyncReader(SessionReadMixin):
         self._inner = inner
         self._view = inner._view
 
-    refresh = _awaited(Reader.refresh)
-    request = _awaited(Reader.request)
-    output = _awaited(Reader.output)
-    notes = _awaited(Reader.notes)
-    usage = _awaited(Reader.usage)
+    refresh = _async_twin(Reader.refresh)
+    request = _async_twin(Reader.request)
+    output = _async_twin(Reader.output)
+    notes = _async_twin(Reader.notes)
+    usage = _async_twin(Reader.usage)
 
-    @_described_as(Reader.follow)
+    @_with_docstring_of(Reader.follow)
     def follow(self, timeout: float | None = None) -> Following:
         return Following(self, timeout)
 

@@ -353,6 +353,7 @@ def _facts(events: Sequence[Event], first: int) -> list[Event]:
         known = {e.index for e in events if isinstance(e, Finished) and e.reply == last}
         missing = [index for index in range(len(ending.calls)) if index not in known]
         facts += [Started(reply=places[last], index=index) for index in missing]
+    # Without this note the first writer would report a crash that never happened.
     return facts if facts and isinstance(facts[-1], Ended) else [*facts, Noted(name=PAUSED)]
 
 

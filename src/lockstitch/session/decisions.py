@@ -254,6 +254,7 @@ def end_stream(state: JournalState, part: Partial | None, stream: str, reason: s
         facts = [
             part,
             *(
+                # the partial reply will be the next record
                 Finished(reply=state.seq + 1, index=index, outcome="not-started", synthetic=True)
                 for index in range(len(part.calls))
             ),
@@ -512,6 +513,7 @@ def free_key(state: JournalState, key: str, event: Event | None = None) -> str:
                 )
             return ""
         number += 1
+        # A store accepts keys of at most 128 characters.
         tried = f"{key[:120]}~{number}"
     return tried
 

@@ -59,6 +59,7 @@ def descendants(backend: Backend, session: str) -> list[str]:
     """Return the names of the child sessions of a session, and of their children."""
     found: list[str] = []
     for one in backend.listed(Listing(f"{session}.")):
+        # Names are sorted, so all candidates follow directly.
         if not one.session.startswith(f"{session}."):
             break
         if not _NAME.fullmatch(one.session.removeprefix(session)):
@@ -116,6 +117,7 @@ def thread_spoken(
         return None
 
     def spoken() -> Spoken:
+        # A message may be in a blob, which the quick look at the body does not see.
         if b'{"x":"' not in body and not may_match(body):
             return
         try:

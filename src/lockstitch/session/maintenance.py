@@ -136,6 +136,7 @@ def delete_session(
             except Unreadable:
                 pass  # somebody removed it in the meantime
         before(leases[0])
+        # The session's own lease is the first, so that the session is deleted last.
         for lease in reversed(leases):
             backend.delete(lease)
     except BaseException:

@@ -82,6 +82,7 @@ class SessionView:
         self.head = Head()
         self.asked = 0
         self.spoken = ""
+        # Reentrant, because reading a request or a note looks at the state as well.
         self._looking = threading.RLock()
         self._blobs: dict[str, bytes] = {}
         self._requests = RequestCache()

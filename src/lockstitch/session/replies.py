@@ -325,6 +325,7 @@ class StreamRecorder:
     def take(self, event: Any) -> bool:
         """Process the next event; return whether it is time for :meth:`keep`."""
         if self._gathered is None:
+            # The first events of some streams do not tell the dialect: keep them until one does.
             self._early.append(event)
             self._dialect = dialect_of_event(event)
             if self._dialect is None:

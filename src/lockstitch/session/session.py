@@ -216,6 +216,7 @@ class Session(SessionReads):
         """
         likely = self._writer.dialect
         event = reply_event(reply, dialect, provider=provider, model=model, likely=likely)
+        # Words that were said after the request was made belong after the reply.
         after = self._writer.last_request()
         self._writer.add_reply(structs.replace(event, after=after), key)
         return self.turn
@@ -285,6 +286,8 @@ class Session(SessionReads):
             yield Apart(partial(self._is_over, settings, messages), must_end=True)
         ):
             return messages
+        # A request that is too long is better than none, so these errors of a compaction are
+        # ignored.
         with suppress(Unmet, Moved, Busy):
             try:
                 yield from self._compact_actions(summarize, settings)
@@ -318,6 +321,7 @@ class Session(SessionReads):
         run = self._tool_run(tools, timeout, max_parallel, can_await=False)
         for candidate, answer in run.questions(approve):
             if inspect.isawaitable(answer):
+                # An unawaited coroutine would cause a warning besides the error.
                 close = getattr(answer, "close", None)
                 if close:
                     close()
@@ -525,6 +529,7 @@ class Session(SessionReads):
 
     def _rewind(self, decide: Callable[[JournalState], Sequence[Event]]) -> Turn:
         self._writer.decide(decide)
+        # A request from before the rewind was not made from what is there now.
         self._writer.asked = 0
         for one in list(self._runs):
             one.abandon()

@@ -278,6 +278,7 @@ class ToolRun:
     def questions(self, policy: Policy | None) -> Iterator[tuple[Candidate, Any]]:
         """Yield the calls that may need approval, with the decision, which may be an awaitable."""
         for candidate in self._candidates:
+            # A call that is approved, ran before, or cannot run at all needs no approval.
             if candidate.is_approved or candidate.is_repeat or self._refusal(candidate):
                 continue
             tool = self._tools[self._writer.asking(*candidate.key).name]
@@ -330,6 +331,7 @@ class ToolRun:
         with self._lock:
             while self._queue and len(self._running) < self._most:
                 candidate = self._queue.pop(0)
+                # It may have waited for a free slot, and may have been answered meanwhile.
                 if not decisions.is_unchanged(state, candidate):
                     continue
                 reply, index = key = candidate.key

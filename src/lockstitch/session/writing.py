@@ -92,10 +92,10 @@ class DeferredSignals:
                     getattr(old, "__self__", None), DeferredSignals
                 ):
                     self._old[number] = old
-                    signal.signal(number, self._came)
+                    signal.signal(number, self._handle_signal)
         return self
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         old = self._old.get(number)
         if old is None:
             return
@@ -207,6 +207,7 @@ class SessionWriter(SessionView):
         if not first:
             return []
         at = now()
+        # The caller's key belongs to the first event; all of them are written, or none.
         keys = [first, *(new_name() for _ in events)]
         return [entry_of(event, key, at) for event, key in zip(events, keys, strict=False)]
 

@@ -13,7 +13,7 @@ from lockstitch.files import backup as backups
 from lockstitch.files.replace import snapshot
 from lockstitch.formats.compaction import Condensed, draft_compaction, run_compaction
 from lockstitch.formats.repair import file_bytes
-from lockstitch.sources.operations import until_it_stays, write_plan
+from lockstitch.sources.operations import retry_while_changing, write_plan
 from lockstitch.sources.own_stores import may_be, place_of
 from lockstitch.sources.source import Opened, Shorter, Source
 from lockstitch.sources.targets import resolve_sources
@@ -57,7 +57,7 @@ def compact(  # noqa: PLR0913 - options, all by name
         made = plan_compaction(read, summarize, budget=budget, known=known, **limits)
         return write_compaction(read, made, run or backups.new_run())
 
-    return until_it_stays(attempt)
+    return retry_while_changing(attempt)
 
 
 def plan_compaction(

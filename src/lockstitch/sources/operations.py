@@ -212,14 +212,15 @@ def repair(
         return write_plan(session, plan_session(session, options), run or backups.new_run())
 
     with paused_collection():
-        return until_it_stays(attempt)
+        return retry_while_changing(attempt)
 
 
-def until_it_stays(attempt: Callable[[], T]) -> T:
+def retry_while_changing(attempt: Callable[[], T]) -> T:
     """Read, plan and write again, a few times, as long as the file changes in between."""
     for _ in range(_TRIES - 1):
         try:
             return attempt()
+        # Trying again does not close a program, but a file that has changed can be read again.
         except Busy:
             raise
         except Conflict:

@@ -145,6 +145,7 @@ def load_rows(
 def _loaded(base: GuardedConnection, form: Any, session: str, *, search: bool) -> list[Record]:
     base.budget.renew()
     sqlite.require_known(base, checked_form(form))
+    # All rows of the session must come from one state.
     base.execute("BEGIN")
     try:
         found = _session_rows(base, checked_form(form), session)
@@ -351,6 +352,7 @@ def _require_undoable(
     """
     session = form.session_of(next(row for row in before if isinstance(row, Row)))
     _session_rows(base, form, session)
+    # Try the undo inside the transaction, and roll that back.
     base.execute("SAVEPOINT trial")
     try:
         put_back(base, form, images)
@@ -382,6 +384,7 @@ def _require_same(base: GuardedConnection, form: RowFormat, before: Sequence[Rec
     old = [row for row in before if isinstance(row, Row)]
     if not old:
         raise UsageError("it holds no rows of that session")
+    # Rows that were added since count, too, so read the session again instead of these rows.
     now = _session_rows(base, form, form.session_of(old[0]))
     if [(r.table, r.rowid, r.stored) for r in now] != [(r.table, r.rowid, r.stored) for r in old]:
         raise Conflict(CHANGED)
@@ -412,6 +415,7 @@ def _next_key(base: GuardedConnection, table: ProgramTable) -> Callable[[], int]
     """Return a function that returns unused row numbers, each higher than all used so far."""
     query = f"SELECT max(rowid) FROM {quoted(table.name)}"  # noqa: S608 - our own
     highest: int = base.execute(query).fetchone()[0] or 0
+    # SQLite's counter remembers rows that were deleted; their numbers must not be reused.
     counted = counters(base).get(table.name, (0, 0))[1]
     last = max(highest, counted if type(counted) is int else 0)
 

@@ -105,7 +105,7 @@ class Parsed(Struct, frozen=True):
 
     @property
     def secrets(self) -> list[str]:
-        """Return all values that must not be shown."""
+        """All values that must not be shown."""
         shown = public_parts(self.values)
         named = (*_SECRETS, "user", "host", "hostaddr", "port", "dbname")
         return [self.values[one] for one in named if self.values.get(one) and one not in shown]
@@ -123,7 +123,7 @@ def parsed(address: str) -> Parsed | None:
         return None if ours else Parsed(address, values, (), has_query=False)
     start = address.index("://") + 3
     found: dict[str, str] = {}
-    credentials, at, rest = _cut(address[start:], "@/")
+    credentials, at, rest = _split_at_first(address[start:], "@/")
     if at == "@":
         found["user"], colon, password = credentials.partition(":")
         found["password"] = password if colon else ""
@@ -155,7 +155,7 @@ def parsed(address: str) -> Parsed | None:
     return Parsed(whole, values, ours, bool(mark)) if values.keys() <= _KNOWN else None
 
 
-def _cut(text: str, marks: str) -> tuple[str, str, str]:
+def _split_at_first(text: str, marks: str) -> tuple[str, str, str]:
     """Split a text at the first of some marks.
 
     Return what is before, the mark, and what is after.
@@ -176,10 +176,10 @@ def _hosts(text: str) -> tuple[str, str, str] | None:
                 return None
             mark, text = text[:1], text[1:]
         else:
-            host, mark, text = _cut(text, ":/?,")
+            host, mark, text = _split_at_first(text, ":/?,")
         port = ""
         if mark == ":":
-            port, mark, text = _cut(text, "/?,")
+            port, mark, text = _split_at_first(text, "/?,")
         hosts.append(host)
         ports.append(port)
     return ",".join(hosts), ",".join(ports), f"{mark}{text}"
@@ -228,7 +228,7 @@ def public(target: str) -> str:
         scheme = target[: target.index("://") + 3]
         if found is None:
             return f"{scheme}{HIDDEN}"
-        place = bare(found.values).removeprefix("postgresql://")
+        place = short_address(found.values).removeprefix("postgresql://")
         shown = [(n, found.values[n]) for n in public_parts(found.values) if n in _HARMLESS]
         query = "&".join(f"{name}={_quoted(value, ',')}" for name, value in [*shown, *found.ours])
         return f"{scheme}{place}?{query}" if query else f"{scheme}{place}"
@@ -241,7 +241,7 @@ def public(target: str) -> str:
         return f"{match[0]}//{HIDDEN}" if is_hidden and not is_path else target
     pairs = _pairs(target[:_LONGEST]) if "=" in target else None
     if pairs is not None:
-        return bare(pairs)
+        return short_address(pairs)
     return HIDDEN if re.search(_TELLING, target[:_LONGEST]) else target
 
 
@@ -261,7 +261,7 @@ def address_problem(target: str) -> str:
     return "it is written as name=value pairs: write it as postgresql://user@host/database"
 
 
-def bare(values: dict[str, str]) -> str:
+def short_address(values: dict[str, str]) -> str:
     """Return a short address of a database: user, host and name, without options."""
     database = f"/{_shown_part(values['dbname'], _DATABASE)}" if values.get("dbname") else ""
     return f"postgresql://{_place_of(values)}{database}"

@@ -304,6 +304,7 @@ class Watcher:
             entry.followed.report = None
         self._entries[key] = entry
         for old in list(self._entries)[: max(len(self._entries) - _MOST, 0)]:
+            # A session with something due, or reported as broken, must not be forgotten.
             if self._entries[old].wake == math.inf and not self._entries[old].reported:
                 del self._entries[old]
 

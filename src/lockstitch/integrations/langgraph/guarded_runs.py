@@ -361,7 +361,7 @@ class Guarding:
         here = place.at(step.checkpoint["id"])
         for write in run.early.pop(here, ()):
             yield from branch.write(here, write, ())
-        yield from self._take_along(branch, here)
+        yield from self._copy_subgraphs(branch, here)
         return written
 
     def _put_guarded(
@@ -438,9 +438,9 @@ class Guarding:
             else:
                 return
         yield from branch.write(place, step, run.tasks.get(place, ()))
-        yield from self._take_along(branch, place)
+        yield from self._copy_subgraphs(branch, place)
 
-    def _take_along(self, branch: ForkedThread, place: ThreadPlace) -> Steps[None]:
+    def _copy_subgraphs(self, branch: ForkedThread, place: ThreadPlace) -> Steps[None]:
         """Copy the state of a checkpoint's subgraphs, which would start over in the fork."""
         for inner in self.runs.inner(place):
             put = [one for one in inner.owned if one.checkpoint]

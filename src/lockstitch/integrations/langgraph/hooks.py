@@ -90,7 +90,7 @@ class ResultSearch:
         self._calls: set[pending_writes.AskedCall] = set()
         begins = bool(held) and isinstance(held[-1], HumanMessage)
         values = {channel: list(held)}
-        if pending_writes.unanswered(held) or (begins and pending_writes.holds_stand_ins(values)):
+        if pending_writes.unanswered(held) or (begins and pending_writes.has_placeholders(values)):
             self._calls = self._channel.open_calls()
 
     def look(self) -> None:

@@ -94,14 +94,14 @@ def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], li
             kept.append(message)
             continue
         place = f"messages.{index}"
-        halves = {call for call in half_calls(message) if call not in answered}
+        halves = {call for call in incomplete_calls(message) if call not in answered}
         text = "a call arrived only in part"
         findings += [new_finding("LS207", place, text) for _ in halves]
         whole = message
         has_ended = any(message.response_metadata.get(key) for key in _ENDS)
         is_cut = isinstance(message, AIMessageChunk) and not has_ended
         if halves or (is_cut and any(map(_is_unsigned, _blocks(message)))):
-            whole = _without_halves(message, halves)
+            whole = _without_incomplete(message, halves)
         if _is_empty(whole) and (whole is not message or not has_ended):
             text = "nothing arrived of a reply"
             findings.append(new_finding("LS401", place, text, fixable=True))
@@ -110,7 +110,7 @@ def drop_partial(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], li
     return kept, findings
 
 
-def half_calls(message: AIMessage) -> set[str | None]:
+def incomplete_calls(message: AIMessage) -> set[str | None]:
     """Return the ids of the calls with incomplete arguments."""
     halves = {call.get("id") for call in message.invalid_tool_calls}
     chunks = message.tool_call_chunks if isinstance(message, AIMessageChunk) else ()
@@ -143,7 +143,7 @@ def _is_unsigned(block: dict[str, Any]) -> bool:
     return thought and not block.get("signature")
 
 
-def _without_halves(message: AIMessage, halves: Collection[str | None]) -> AIMessage:
+def _without_incomplete(message: AIMessage, halves: Collection[str | None]) -> AIMessage:
     """Return a new reply: a plain message with only what arrived completely."""
 
     def others(calls: Iterable[Any]) -> list[Any]:
@@ -212,7 +212,7 @@ def align(wanted: Sequence[Any], held: Sequence[BaseMessage]) -> AlignedMessages
     for own, at in zip(mine, places, strict=True):
         theirs = own if at is None else held[at]
         # An application may know an incomplete reply that the checkpoint does not have.
-        is_part = isinstance(own, AIMessageChunk) and half_calls(own)
+        is_part = isinstance(own, AIMessageChunk) and incomplete_calls(own)
         if own == theirs or (_key(own) == _key(theirs) and not is_part):
             found.append(theirs)
         else:

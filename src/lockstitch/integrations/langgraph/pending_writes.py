@@ -177,7 +177,7 @@ def may_be_broken(saved: CheckpointTuple) -> bool:
     due = (bool(value) if name == TASKS else is_trigger(name) for name, value in values.items())
     if saved.pending_writes or any(due):
         return True
-    return leaves_calls_open(values) or holds_stand_ins(values)
+    return leaves_calls_open(values) or has_placeholders(values)
 
 
 def leaves_calls_open(values: Mapping[str, Any]) -> bool:
@@ -200,7 +200,7 @@ def ends_with_calls(values: Mapping[str, Any]) -> bool:
     return any(open_calls(map(_step_of, whole), at_end=True) for whole in conversations)
 
 
-def holds_stand_ins(values: Mapping[str, Any]) -> bool:
+def has_placeholders(values: Mapping[str, Any]) -> bool:
     """Whether one of the last two turns has a placeholder for a result.
 
     The real result may have been written since. Older turns were searched before.

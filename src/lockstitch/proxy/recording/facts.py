@@ -161,15 +161,15 @@ def _words_of(view: Dialect, role: str, part: Part) -> list[Any]:
     if part.kind == CALL:
         return [CALL, part.name, _arguments(view.arguments(part), part.raw)]
     if part.kind == RESULT:
-        media = [_named_by_nobody(media.raw) for media in view.result_media(part)]
+        media = [_without_names(media.raw) for media in view.result_media(part)]
         return [RESULT, view.result_text(part).strip(), media]
-    return [role, part.kind, _named_by_nobody(part.raw)]
+    return [role, part.kind, _without_names(part.raw)]
 
 
 def _arguments(found: Any, raw: Any) -> Any:
     """Return a call's arguments, whatever their form."""
     if found is UNSET:
-        return _named_by_nobody(raw)
+        return _without_names(raw)
     if isinstance(found, str):
         try:
             return _DECODE(found) if found.strip() else {}
@@ -178,7 +178,7 @@ def _arguments(found: Any, raw: Any) -> Any:
     return found or {}
 
 
-def _named_by_nobody(raw: Any) -> Any:
+def _without_names(raw: Any) -> Any:
     if not isinstance(raw, dict):
         return raw
     return {key: value for key, value in raw.items() if key not in _NAMES and key != _MARKER}

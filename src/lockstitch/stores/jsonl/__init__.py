@@ -102,7 +102,7 @@ class JsonlBackend(Backend):
         deadline = time.monotonic() + wait
         for count in range(sys.maxsize):
             try:
-                return self._taken(session, create=create)
+                return self._take_lease(session, create=create)
             except Held:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -111,7 +111,7 @@ class JsonlBackend(Backend):
             self._require_open()
         raise AssertionError
 
-    def _taken(self, session: str, *, create: bool) -> Lease:
+    def _take_lease(self, session: str, *, create: bool) -> Lease:
         if not create and not self._files.exists(session):
             raise Unreadable(f"it does not exist in {self.folder}").about(session=session)
         with _unsure_if_failed("it could not be taken ({})", session):

@@ -216,7 +216,7 @@ class Files:
                 parts.append(below)
             seq, digest = after.seq, after.digest
             for part, handle in reversed(list(zip(parts, handles, strict=True))):
-                for whole in _taken(handle, after, part.seq, where):
+                for whole in _base_records(handle, after, part.seq, where):
                     seq, digest = whole[0].record.seq, whole[0].record.digest
                     yield whole
                 if seq != part.seq or digest.hex() != part.digest:
@@ -232,7 +232,7 @@ class Files:
         where = Where(str(self.base(name)))
         handle = self._opened_base(Base(name, upto, "", 0), where)
         try:
-            yield from _taken(handle, after, upto, where)
+            yield from _base_records(handle, after, upto, where)
         finally:
             os.close(handle)
 
@@ -285,7 +285,7 @@ def _require(after: Head, seq: int, digest: bytes, where: Where) -> None:
         raise Damaged(f"record {seq} differs from what was read before").about(*where)
 
 
-def _taken(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
+def _base_records(handle: int, after: Head, upto: int, where: Where) -> Iterator[list[RecordLine]]:
     """Yield records of a base, each as an append of its own."""
     walk = LogWalk(LogState(), "")
     walk.where = where
@@ -381,7 +381,7 @@ def _kept(handle: int, session: str) -> list[_LinePiece]:
     for one in whole:
         if isinstance(one.line, OpeningLine) and one.line.lockstitch not in {VERSION, FORKED}:
             raise wrong_version(one.line, Where(session=session))
-    return _counting(whole)
+    return _drop_uncounted(whole)
 
 
 def exchange_files(files: Files, session: str, aside: str, successor: str, stamp: str) -> None:
@@ -431,7 +431,7 @@ def _joined(found: Iterable[_LinePiece]) -> list[_LinePiece]:
     kept: list[_LinePiece] = []
     for one in found:
         before = kept[-1] if kept and one.line is None else None
-        whole = _welded(before, one) if before is not None and before.line is None else None
+        whole = _join_two(before, one) if before is not None and before.line is None else None
         if whole is not None:
             kept[-1] = whole
         else:
@@ -439,7 +439,7 @@ def _joined(found: Iterable[_LinePiece]) -> list[_LinePiece]:
     return kept
 
 
-def _welded(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
+def _join_two(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
     if not one.data.endswith(b"\n"):
         return None
     for bit in range(8):
@@ -449,7 +449,7 @@ def _welded(one: _LinePiece, other: _LinePiece) -> _LinePiece | None:
     return None
 
 
-def _counting(found: list[_LinePiece]) -> list[_LinePiece]:
+def _drop_uncounted(found: list[_LinePiece]) -> list[_LinePiece]:
     """Leave out lines that do not count: late ones, and incomplete appends left by crashes."""
     kept: list[_LinePiece] = []
     epoch = 0
@@ -483,7 +483,7 @@ def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
         if isinstance(one.line, RecordLine):
             number = one.line.record.seq
             if lumps and number > seq + 1:
-                found += _lumped(lumps, seq, number)
+                found += _spread_damaged(lumps, seq, number)
             lumps = []
             record, is_altered = one.line.record, one.is_altered
             found.append(Remnant(number, record, is_altered=is_altered, is_sealed=True))
@@ -491,11 +491,11 @@ def _numbered(kept: list[_LinePiece]) -> list[Remnant]:
         elif one.line is None:
             lumps.append(one.data)
     if lumps:
-        found += _lumped(lumps, seq, seq + 1 + len(lumps))
+        found += _spread_damaged(lumps, seq, seq + 1 + len(lumps))
     return found
 
 
-def _lumped(lumps: list[bytes], seq: int, number: int) -> Iterator[Remnant]:
+def _spread_damaged(lumps: list[bytes], seq: int, number: int) -> Iterator[Remnant]:
     """Give damaged lines the numbers between two records; the last one gets all remaining bytes."""
     room = number - seq - 1
     for place, raw in enumerate(lumps[: room - 1], 1):

@@ -214,7 +214,9 @@ def address_of(dsn: str) -> ServerAddress:
     defaults = dict(_DEFAULTS)
     if "," in str(found.get("host", "")):
         defaults["target_session_attrs"] = "read-write"
-    return ServerAddress(addresses.bare(read.values), defaults | found, tuple(read.secrets))
+    return ServerAddress(
+        addresses.short_address(read.values), defaults | found, tuple(read.secrets)
+    )
 
 
 class FairSemaphore:
@@ -294,7 +296,7 @@ class Pool:
 
         It waits for an answer for ``patience`` seconds, by default as long as all others.
         """
-        connection = self._taken() or self.address.connect(self.timeout)
+        connection = self._take_idle() or self.address.connect(self.timeout)
         connection.patience = patience or self.timeout
         try:
             yield connection
@@ -319,7 +321,7 @@ class Pool:
         for connection, _since in idle:
             connection.close()
 
-    def _taken(self) -> Connection | None:
+    def _take_idle(self) -> Connection | None:
         while True:
             with self._lock:
                 if self._is_closed:

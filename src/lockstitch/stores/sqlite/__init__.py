@@ -64,7 +64,7 @@ from lockstitch.stores.sqlite.changes import (
     replace_records,
     true_head,
 )
-from lockstitch.stores.sqlite.connections import Connect, Connection, Onlookers, Readers
+from lockstitch.stores.sqlite.connections import Connect, Connection, Readers, ReadonlyReaders
 from lockstitch.stores.sqlite.rows import SessionHeadRow, page
 from lockstitch.stores.sqlite.writer import SqliteWriter, WriteNotifier
 
@@ -113,7 +113,7 @@ class SqliteBackend(Backend):
         self._heartbeat = Heartbeat(self._beat, lease_seconds / 3)
         if self._writer is not None:
             self._writer.open()
-        self._readers = (Onlookers if readonly else Readers)(self.path, connect)
+        self._readers = (ReadonlyReaders if readonly else Readers)(self.path, connect)
 
     # Leases.
 
@@ -174,11 +174,11 @@ class SqliteBackend(Backend):
     def release(self, lease: Lease) -> None:
         hold = self._leases.drop(lease.token)
         if hold is not None and not self._is_closed and self._process == os.getpid():
-            self._rest()
+            self._stop_idle_heartbeat()
             self._for_writing().do(lambda connection: self._give_back(connection, [hold]))
             self._leases.forget(hold.token)
 
-    def _rest(self) -> None:
+    def _stop_idle_heartbeat(self) -> None:
         """Stop the heartbeat if there is no lease to keep alive, not even a very new one."""
         if not self._leases.live():
             self._heartbeat.stop()
@@ -253,7 +253,7 @@ class SqliteBackend(Backend):
 
         writer.scrub(run)
         self._leases.drop(hold.token)
-        self._rest()
+        self._stop_idle_heartbeat()
         self._leases.forget(hold.token)
 
     def _held(self, lease: Lease, writer: SqliteWriter) -> Hold:

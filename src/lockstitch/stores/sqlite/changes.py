@@ -337,7 +337,7 @@ def remove_records(connection: Connection, hold: Hold, where: Where) -> None:
     _require_last(connection, hold, where)
     rows.forget(connection, hold.number)
     rows.remove_session(connection, hold.number)
-    rows.let_go(connection, hold.number)
+    rows.drop_unneeded(connection, hold.number)
 
 
 def _require_last(connection: Connection, hold: Hold, where: Where) -> Head:

@@ -210,7 +210,7 @@ def _statx() -> Callable[..., int] | None:
     return call
 
 
-def lose(found: Identity) -> None:
+def mark_unusable(found: Identity) -> None:
     """Record that this process can no longer use a database."""
     _LOST.add(found)
 
@@ -257,7 +257,7 @@ def inflate(body: bytes, most: int) -> bytes:
     return zlib.decompress(body)
 
 
-def beginning(body: bytes, most: int) -> bytes:
+def inflate_beginning(body: bytes, most: int) -> bytes:
     """Return what compressed bytes contain before the damage, up to a limit."""
     unpacking, found, count = zlib.decompressobj(), list[bytes](), 0
     try:
@@ -271,7 +271,7 @@ def beginning(body: bytes, most: int) -> bytes:
     return b"".join(found)
 
 
-def too_much(where: Where, what: str, most: int) -> Damaged:
+def overfull_error(where: Where, what: str, most: int) -> Damaged:
     """Return the error for data that unpacks to more than it may."""
     return Damaged(
         f"{what} unpacks to more than {most:,} bytes, which nothing written here does; nothing "
@@ -559,7 +559,7 @@ class Readers:
         return self._connect(uri_of(self.path, mode="ro"))
 
 
-class Onlookers(Readers):
+class ReadonlyReaders(Readers):
     """Reads a store without leaving a trace: no file is created or changed, not even a lock.
 
     SQLite reads a log only together with the shared file beside it. If there is no log, the

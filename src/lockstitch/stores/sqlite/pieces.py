@@ -32,7 +32,7 @@ from lockstitch.stores.sqlite.connections import (
     Overfull,
     ask,
     inflate,
-    too_much,
+    overfull_error,
 )
 
 PACKED = 1
@@ -253,9 +253,9 @@ def records(
         try:
             data = b"".join((rest, *_batch(found_rows, row, len(rest), most)))
         except Overfull:
-            raise too_much(where, f"what is stored after record {seq}", most) from None
+            raise overfull_error(where, f"what is stored after record {seq}", most) from None
         if len(rest) > longest:
-            raise too_much(where, f"record {seq + 1}", longest)
+            raise overfull_error(where, f"record {seq + 1}", longest)
         if skip:
             data, skip = data[skip:], max(skip - len(data), 0)
         try:

@@ -26,7 +26,7 @@ from lockstitch.stores.sqlite.connections import (
     Overfull,
     ask,
     inflate,
-    too_much,
+    overfull_error,
     version_of,
 )
 
@@ -234,7 +234,7 @@ def _record(row: Sequence[Any], expected: int, where: Where) -> JournalRecord:
         seq, epoch, key, at, body, digest, codec = row
         return JournalRecord(seq, epoch, key.decode("ascii"), at, unpack(codec, body), digest)
     except Overfull as error:
-        raise too_much(where, f"record {expected}", error.args[0]) from None
+        raise overfull_error(where, f"record {expected}", error.args[0]) from None
     except (ValueError, zlib.error):
         raise Damaged(f"record {expected} is not what was written (form)").about(*where) from None
 
@@ -304,7 +304,7 @@ def remove(connection: Connection, number: int) -> None:
     if not _needed(connection, number):
         source = _removed(connection, number)
         if source is not None:
-            let_go(connection, source)
+            drop_unneeded(connection, source)
         return
     # Move what forks need to a number that no session ever has.
     other = int(ask(connection, _NEXT_NUMBER))
@@ -314,10 +314,10 @@ def remove(connection: Connection, number: int) -> None:
         query = f"update {table} set session = ? where session = ?"  # noqa: S608 - our own
         connection.execute(query, (other, number))
     connection.execute("update forks set source = ? where source = ?", (other, number))
-    let_go(connection, other)
+    drop_unneeded(connection, other)
 
 
-def let_go(connection: Connection, number: int | None) -> None:
+def drop_unneeded(connection: Connection, number: int | None) -> None:
     """Delete the records that no fork needs, if their session is gone."""
     query = "select 1 from sessions where number = ?"
     while number is not None and ask(connection, query, number) is None:
@@ -422,7 +422,7 @@ def _value(codec: object, body: object, name: str) -> bytes:
     try:
         return unpack(codec, body, MOST)
     except Overfull as error:
-        raise too_much(Where(), f"the large value {name}", error.args[0]) from None
+        raise overfull_error(Where(), f"the large value {name}", error.args[0]) from None
     except (ValueError, zlib.error):
         return body
 

@@ -27,8 +27,8 @@ from lockstitch.stores.sqlite.connections import (
     MOST_OF_RECORDS,
     RATIO,
     Connection,
-    beginning,
     inflate,
+    inflate_beginning,
     version_of,
 )
 
@@ -129,7 +129,7 @@ def _unpacked(codec: object, body: bytes) -> tuple[bytes, bool, bool]:
             whole = _inflate_piece(one, _PIECE_TRIED)
             if whole is not None:
                 return whole, True, False
-    return beginning(body, _BEGUN), False, False
+    return inflate_beginning(body, _BEGUN), False, False
 
 
 def _inflated(body: bytes, most: int) -> bytes | None:

@@ -232,7 +232,7 @@ class SqliteWriter:
             self._acknowledge(jobs)
             return
         if self._patience:
-            self._be_patient(connection, 0.0)
+            self._set_busy_timeout(connection, 0.0)
         try:
             connection.execute("begin immediate")
         except sqlite3.Error as error:
@@ -254,14 +254,14 @@ class SqliteWriter:
         try:
             if not connections.is_busy(error):
                 raise error
-            self._be_patient(connection, max(until - time.monotonic(), 0.0))
+            self._set_busy_timeout(connection, max(until - time.monotonic(), 0.0))
             connection.execute("begin immediate")
         except sqlite3.Error as again:
             if not connections.is_busy(again):
                 raise
             raise self._busy() from again
         finally:
-            self._be_patient(connection, 0.0)
+            self._set_busy_timeout(connection, 0.0)
 
     def _busy(self) -> Busy:
         return Busy(
@@ -269,7 +269,7 @@ class SqliteWriter:
             "this write may wait; nothing was written: try again"
         ).about(self.path)
 
-    def _be_patient(self, connection: Connection, seconds: float) -> None:
+    def _set_busy_timeout(self, connection: Connection, seconds: float) -> None:
         """Set for how long SQLite waits for others, if that changes."""
         if seconds != self._patience:
             connection.execute(f"pragma busy_timeout={seconds * 1000:.0f}").fetchall()
@@ -285,7 +285,7 @@ class SqliteWriter:
             connection, self._connection = self._connection, None
             if connection is not None and self._files is not None:
                 connections.abandon(connection)
-                connections.lose(self._files[0])
+                connections.mark_unusable(self._files[0])
             raise Unsure(
                 "another program removed or replaced the database or its log while it was in "
                 "use; the last write may be lost: open the session again"
@@ -394,7 +394,7 @@ class SqliteWriter:
 
     def _shrink(self, connection: Connection, patience: float) -> None:
         """Empty the log unless somebody is reading; until then it keeps what was deleted."""
-        self._be_patient(connection, patience)
+        self._set_busy_timeout(connection, patience)
         [(is_busy, *_)] = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._must_scrub = self._must_scrub and bool(is_busy)
-        self._be_patient(connection, 0.0)
+        self._set_busy_timeout(connection, 0.0)

@@ -141,7 +141,7 @@ def fingerprint(value: Any) -> bytes | None:
     return blake2b(data, digest_size=16, key=tag.encode()).digest()
 
 
-class _Full(JsonPlusSerializer):
+class _WriteOnlySerializer(JsonPlusSerializer):
     """A serializer that writes any value and is never used to read one."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -151,7 +151,7 @@ class _Full(JsonPlusSerializer):
             return "pickle", pickle.dumps(obj)
 
 
-_FULL = _Full()
+_FULL = _WriteOnlySerializer()
 
 
 class ObjectImage:
