@@ -204,7 +204,7 @@ def test_migrate_copies_a_store_again_and_again(here: Run, url: str, tmp_path: P
 
 def test_migrate_wants_two_stores(here: Run, url: str, tmp_path: Path) -> None:
     assert here("migrate", url).returncode == 2
-    assert b"is not a store" in here("migrate", url, tmp_path / "nowhere.db").stderr
+    assert b"or not a store" in here("migrate", url, tmp_path / "nowhere.db").stderr
     assert b"name it with --session" in here("migrate", url, url, "--as", "x").stderr
     assert here("migrate", url, "memory:").returncode == 2
     assert here("migrate", f"sqlite:///{tmp_path}/none.db", url).returncode == 2
