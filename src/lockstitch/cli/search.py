@@ -70,11 +70,11 @@ def _search_all(
                     is_folder = os.path.isdir(target)  # noqa: PTH112 - start-up time
                     stores = [one.path for one in stores_below(target)] if is_folder else []
                     found = resolve_sources(target, session=session)
+                for store in stores:
+                    yield from _search_store(store, words, session, failures)
                 for source in found:
                     for match in listing.search(source, wanted):
                         yield source.path, source.format, match
-                for store in stores:
-                    yield from _search_store(store, words, session, failures)
             except UnknownFormat as error:
                 # files of other programs in the known folders are ignored
                 if targets:
