@@ -52,9 +52,7 @@ class TooDeep(ValueError):
     """What is nested deeply is no JSON, or was not read; ``reached`` is where reading ended."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__(
-            "the value that starts here is nested too deeply, and was not read to its end"
-        )
+        super().__init__("the value that starts here is nested deeply, and was not read to its end")
         self.reached = reached
 
 
