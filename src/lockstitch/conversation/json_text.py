@@ -55,9 +55,7 @@ class TooDeep(ValueError):
     """A deeply nested value is not JSON, or was not read; ``reached`` is where reading ended."""
 
     def __init__(self, reached: int) -> None:
-        super().__init__(
-            "the value that starts here is nested too deeply, and was not read to its end"
-        )
+        super().__init__("the value that starts here is nested deeply, and was not read to its end")
         self.reached = reached
 
 

@@ -343,7 +343,7 @@ def test_a_folder_is_scanned_with_its_databases(threads: Path, lockstitch: Run) 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no such|empty|no program"),
+        (b"", "no such|empty|not one of a known program"),
         (b"SQLite format 3\0" + b"\1" * 500, "not an SQLite|damaged"),
     ],
     ids=["empty", "noise"],

@@ -126,7 +126,7 @@ def test_writes_count_in_the_order_of_their_tasks() -> None:
 
 @pytest.mark.parametrize("value", [[1], [{"a": 1}], 5, {"x": 1}, [["a", "b", "c"]]], ids=repr)
 def test_what_is_no_message_is_said(value: Any) -> None:
-    with pytest.raises(Undecodable, match="no message"):
+    with pytest.raises(Undecodable, match="not a message"):
         apply_writes([], written(value), new_codecs())
 
 
