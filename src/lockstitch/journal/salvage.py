@@ -80,12 +80,11 @@ class Remains(Struct, frozen=True):
 class Salvaged(Struct, frozen=True):
     """One record of a damaged session, and how far it can be trusted.
 
-    - ``intact``: it is what was written, and so is everything before it.
-    - ``behind``: it is what was written, but stands after damage.
-    - ``restored``: it was changed, and has been corrected to what was written.
-    - ``unproven``: it can be read, but the record that would prove it is lost.
-    - ``damaged``: it is not what was written.
-    - ``missing``: there is no record. ``count`` says how many are missing from ``seq`` on.
+    ``proof`` is ``intact`` for a record that is what was written, as is everything before it, and
+    ``behind`` for one that is what was written but stands after damage. ``restored`` means that it
+    was changed and has been corrected to what was written. ``unproven`` means that it can be read,
+    but the record that would prove it is lost. ``damaged`` means that it is not what was written.
+    ``missing`` means that there is no record; ``count`` says how many are missing from ``seq`` on.
     """
 
     seq: int

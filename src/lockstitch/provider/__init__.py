@@ -108,16 +108,16 @@ _TOO_MANY = 429
 class InjectedFault(Struct, frozen=True, kw_only=True):
     """One fault, or several at once.
 
-    - ``drop``: the connection is closed before any byte.
-    - ``status`` and ``retry_after``: this error instead of an answer.
-    - ``stall`` and ``after``: silence for this many seconds after this many events. After none, the
-      head of the answer is held back, too.
-    - ``slow``: this many seconds between two events.
-    - ``cut`` and ``cut_bytes``: the connection is closed after this many events, or bytes of the
-      body.
-    - ``ids``: the ids of tool calls are ``repeated`` in every reply, the ``same`` within one reply,
-      or ``missing``.
-    - ``only`` and ``times``: which requests it happens to, and how many of them.
+    ``drop`` closes the connection before any byte. ``status`` sends this error instead of an
+    answer, with ``retry_after`` if that is given.
+
+    ``stall`` is silence for this many seconds, after ``after`` events; after none, the head of the
+    answer is held back, too. ``slow`` is this many seconds between two events. ``cut`` and
+    ``cut_bytes`` close the connection after this many events, or bytes of the body.
+
+    ``ids`` makes the ids of tool calls ``repeated`` in every reply, the ``same`` within one reply,
+    or ``missing``. ``only`` and ``times`` say which requests the fault happens to, and how many of
+    them.
     """
 
     words: str = ""
@@ -267,7 +267,7 @@ def delivery_steps(events: Iterable[bytes], fault: InjectedFault) -> Iterator[St
 
 
 def arrives_whole(events: Iterable[bytes], fault: InjectedFault) -> bool:
-    """Whether an answer gets to its end all the same, because it is too short for its fault."""
+    """Whether an answer arrives in full because it is too short for its fault."""
     if fault.drop or fault.status or (fault.stall == math.inf and not fault.after):
         return False
     steps = list(delivery_steps(events, fault))
@@ -356,7 +356,7 @@ class Script:
         return self._left[0] if self._fits(request.tools) else OK
 
     def use_up(self, reply: Reply) -> None:
-        """Take off a reply that was shown by ``preview``, and arrived all the same."""
+        """Remove a reply that ``preview`` returned and that has arrived in full."""
         if self._left and self._left[0] is reply:
             del self._left[0]
 

@@ -480,7 +480,7 @@ class Opening:
 
 
 class AsyncSession(SessionReadMixin):
-    """One conversation, open for writing. Get one from :meth:`Store.async_session`.
+    """One conversation on asyncio or trio, open for writing; see :meth:`Store.async_session`.
 
     It works as :class:`Session` does, on asyncio or trio, and any number of tasks may share it.
     When a method returns, what it was given is durable. Cancelling a task never tears a write: it

@@ -77,7 +77,7 @@ LISTENING = 0.25
 
 
 class Session(SessionReads):
-    """One conversation, open for writing. Get one from :meth:`Store.session`.
+    """One conversation, open for writing; get one from :meth:`Store.session`.
 
     It has a single writer at a time, and any number of threads may share that writer. When a method
     returns, what it was given is durable: it survives a kill of the process and a power failure.

@@ -328,7 +328,7 @@ def _quoted(text: str, safe: str = "") -> str:
 
 
 def encoded_path(path: str | os.PathLike[str]) -> str:
-    """Return the path of a file as an address spells it; its bytes need not be UTF-8."""
+    """Return a file's path as it is written in an address; its bytes need not be UTF-8."""
     return _quoted(os.fspath(path), safe="/")
 
 

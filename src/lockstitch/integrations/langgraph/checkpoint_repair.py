@@ -283,7 +283,7 @@ class CheckpointRepair:
         # conversation itself, which continue from there when they are called again.
         self.brought: list[tuple[str, dict[str, Any]]] = []
         self._again: set[str] = set()
-        # What a subgraph waits for a person at, of which this checkpoint has not been told.
+        # How a subgraph waits for a person while this checkpoint has no sign of it yet.
         self.paused_below = ""
         names = pending_writes.message_channels(self._values)
         held = {name: self._values[name] for name in names}
@@ -418,11 +418,11 @@ class CheckpointRepair:
                 del calls[name]
 
     def reason_to_wait(self) -> str:
-        """Return what waits for a person, here or in a subgraph; empty if nothing does."""
+        """Return how a person is being asked, here or in a subgraph; "" if nobody is."""
         if self.paused_below:
             return self.paused_below
         if self.applied is not None and not self.work.asking:
-            # A graph knows its breakpoints; what is stored of a thread only lets them be guessed.
+            # The graph knows its breakpoints; from what a thread stores they can only be guessed.
             return BREAKPOINT if self.applied.paused else ""
         return reason_to_wait(
             self.work,
@@ -562,8 +562,8 @@ class CheckpointRepair:
         new = {name: v for name, v in versions.items() if v != old["channel_versions"].get(name)}
         body = {
             **base,
-            # If the graph continues in this process, its next ids are later. A database gives no
-            # such guarantee.
+            # The id directly after the old one: a run that is still alive writes later ids, so its
+            # turn is not hidden behind the repair (see ``successor``).
             "id": successor(old["id"]) or str(uuid6(clock_seq=-2)),
             "ts": datetime.now(UTC).isoformat(),
             "channel_values": values,

@@ -187,7 +187,7 @@ def _keeps_histories(graph: Any) -> bool:
     return _KEEPING[graph]
 
 
-# What is done for them
+# What is done for these runs.
 
 
 class Guarding:

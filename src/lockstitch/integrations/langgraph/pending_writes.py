@@ -356,10 +356,10 @@ def input_fields(value: Any) -> Mapping[str, Any] | None:
 
 
 def without_input(saved: CheckpointTuple) -> CheckpointTuple:
-    """Return a checkpoint of the past without what a run began or went on with there.
+    """Return a past checkpoint without what a later run began or continued there.
 
-    Whoever goes back to it with something else to say has put that in its place. Only results of
-    calls that are open there are still wanted.
+    A caller that goes back to it with something else to say has replaced that. Only the results of
+    calls that are open there still matter.
     """
     values = {k: v for k, v in saved.checkpoint["channel_values"].items() if k != START}
     if saved.metadata.get("source") != "input" and leaves_calls_open(values):

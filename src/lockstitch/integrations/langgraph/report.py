@@ -89,7 +89,7 @@ class Reconciled(Struct, kw_only=True):
 
     @property
     def _reason(self) -> str:
-        """What a person is asked by, here or in the first subgraph that waits."""
+        """How a person is being asked, here or in the first subgraph that waits."""
         waits = (below._reason for below in self.subgraphs if below.waiting)  # noqa: SLF001 - its own
         return self.paused or next(waits, "")
 

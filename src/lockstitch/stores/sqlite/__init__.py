@@ -451,7 +451,7 @@ class SqliteBackend(Backend):
             if self._compress:
                 pieces.seal(connection, hold.number, last=True)
 
-    # What is common.
+    # Helpers of all methods.
 
     def _generation(self) -> int:
         return 0 if self._writer is None else self._writer.generation

@@ -95,7 +95,8 @@ class HeldLeases:
             if holder.token in self._given:
                 hold = self.held.get(holder.token)
                 return hold is not None and hold.generation == generation
-        # Processes of another boot cannot share the database's log with this one: they are gone.
+        # Processes of another boot cannot share a log with this one: they are gone, or on another
+        # machine.
         is_elsewhere = holder.boot and self.me.boot and holder.boot != self.me.boot
         if is_elsewhere or leases.is_gone(holder):
             return False

@@ -289,7 +289,8 @@ def _batch(rows: Iterator[Any], row: Any, length: int, most: int) -> Iterator[by
 def most_of(connection: Connection) -> int:
     """Return the most bytes that a piece can unpack to.
 
-    That is a compressed piece of a quarter of its pages, and everything that is added to it.
+    That is a compressed piece which is still small enough to be merged again, and all pieces that
+    can be merged into it.
     """
     room = _room(connection)
     return SEALED // 4 * room * DENSEST + (2 * SEALED + 2) * room

@@ -215,7 +215,7 @@ class Saver(BaseCheckpointSaver[Any]):
         return self._loaded(config)
 
     def _loaded(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint; if a run with new input begins on the last one, repair it first."""
+        """Return a checkpoint; if a run with new input begins on it, repair it first."""
         if is_guarded():
             return self._saved(config)[0]
         run = self._runs.begins(config) if self.reconcile else None
@@ -505,7 +505,7 @@ class Saver(BaseCheckpointSaver[Any]):
 
 
 def _conflict_of(run: RunProgress, place: ThreadPlace, latest: str) -> Conflict:
-    """Return the error for a run whose thread was continued or was deleted, since it was read."""
+    """Return the error for a run whose thread went on, or was deleted, since it was read."""
     what = "was continued" if latest else "was removed"
     error = Overtaken(
         f"thread {place.thread}{place.within}: it {what} since this run read it"
