@@ -152,7 +152,7 @@ def test_a_request_that_another_dialect_would_get(here: Any, store: str) -> None
 def test_nothing_to_take_back(here: Callable[..., Any], store: str) -> None:
     done = here("undo", store, "--session", "ticket-42", "--yes")
     assert done.returncode == 2
-    assert b"session ticket-42: no repair is known that could be taken back" in done.stderr
+    assert b"session ticket-42: it has no repair that could be undone" in done.stderr
     assert b"name one with --session" in here("undo", store, "--yes").stderr
     assert here("undo", store, "--list").returncode == 0
 

@@ -222,6 +222,27 @@ def test_an_interrupt_leaves_nothing_behind(home: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == before
 
 
+WORKERS = """
+import signal
+from lockstitch.cli.scan import start_workers
+
+blocked = signal.SIG_BLOCK, set()
+if __name__ == "__main__":
+    with start_workers(2) as pool:
+        asked = [pool.apply_async(signal.pthread_sigmask, blocked) for _ in range(4)]
+        print(all(signal.SIGINT in one.get(60) for one in asked))
+    print(signal.SIGINT in signal.pthread_sigmask(*blocked))
+"""
+
+
+def test_workers_leave_an_interrupt_to_the_command(tmp_path: Path) -> None:
+    """In a process of its own, since the first worker of any starts what tracks all of them."""
+    path = tmp_path / "workers.py"
+    path.write_text(WORKERS, encoding="utf-8")
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+
+
 def _children(pid: int) -> list[str]:
     """The workers of a scan; an interrupt before there are any would only test the start."""
     return Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()

@@ -172,10 +172,12 @@ def scan_part(part: FilePart) -> list[Report]:
 
 def start_workers(workers: int) -> Pool:
     """Start the workers, each a fresh interpreter that leaves Ctrl-C to this process."""
-    from multiprocessing import get_context
+    from multiprocessing import get_context, resource_tracker
 
     if not hasattr(signal, "pthread_sigmask"):
         return get_context("spawn").Pool(workers)
+    # The first worker would start this process, which unblocks Ctrl-C when it has been started.
+    resource_tracker.ensure_running()
     # Signals that are blocked while a process is started stay blocked in it; here this only delays
     # a Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
