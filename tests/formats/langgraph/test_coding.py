@@ -296,5 +296,5 @@ def test_objects_in_objects_end_somewhere() -> None:
     for _ in range(500):
         data = encode(Ext(0, b"\x93\xa1a\xa1b" + data))
     found = names_in(MsgpackCodec(), data)
-    assert found.fault == "it is nested too deep"
+    assert found.fault == "it is nested too deeply"
     assert [str(name) for name in found.names] == ["a.b"]

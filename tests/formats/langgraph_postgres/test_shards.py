@@ -150,7 +150,7 @@ def test_options_that_are_retired(flag: str, dsn: str) -> None:
         for words in ([flag, "5"], [f"{flag}=5"]):
             done = stage.run(command, dsn, *words)
             assert done.status == 2
-            assert f"{command} has no option {flag} any more" in done.err
+            assert f"{command} no longer has the option {flag}" in done.err
             assert "--workers N" in done.err
             assert "--shard I/N" in done.err
 

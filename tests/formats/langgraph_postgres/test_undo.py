@@ -14,7 +14,7 @@ def test_the_tables_are_as_they_were(dsn: str) -> None:
     assert stage.content(dsn) != before
     done = stage.run("undo", dsn)
     assert done.status == 0
-    assert "Took 4 repairs back." in done.err
+    assert "Undid 4 repairs." in done.err
     assert stage.content(dsn) == before
 
 
@@ -42,8 +42,8 @@ def test_a_thread_that_went_on_is_left_alone(dsn: str) -> None:
     before = stage.content(dsn)
     done = stage.run("undo", dsn)
     assert done.status == 2
-    assert f":{stage.BROKEN}: the thread has gone on from the repair" in done.err
-    assert "Took 1 repair back." in done.err
+    assert f":{stage.BROKEN}: the thread was continued since the repair" in done.err
+    assert "Undid 1 repair." in done.err
     now = stage.content(dsn)
     assert len(before["checkpoints"]) - len(now["checkpoints"]) == 1
     graphs.say(dsn, stage.BROKEN, "and on")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from lockstitch.errors import Closed, Conflict, Held, Unsure
 from lockstitch.integrations.langgraph import Saver
@@ -52,6 +52,27 @@ def contended(where: Where, turns: int) -> tuple[int, list[str]]:
         assert process.returncode == 0
         refused += int(output.split()[1])
     return refused, kept(where.open())
+
+
+def test_a_turn_between_the_repair_and_the_run_is_not_lost(
+    where: Where, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = where.open(), where.open()
+    call = {"name": "tool", "args": {}, "id": "c0"}
+    answering(one).invoke({"messages": [HumanMessage("first")]}, CONFIG)
+    answering(one).update_state(CONFIG, {"messages": [AIMessage("", tool_calls=[call])]})
+    repair = one._reconcile  # noqa: SLF001 - the moment right after it
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        after = repair(*given, **named)
+        answering(two).invoke({"messages": [HumanMessage("theirs")]}, CONFIG)
+        assert after is not None
+        return after
+
+    monkeypatch.setattr(one, "_reconcile", overtaken)
+    answering(one).invoke({"messages": [HumanMessage("ours")]}, CONFIG)
+    assert {"first", "theirs", "reply to theirs", "ours", "reply to ours"} <= set(kept(two))
 
 
 def test_who_is_overtaken_is_told(where: Where) -> None:

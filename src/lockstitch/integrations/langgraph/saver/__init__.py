@@ -222,7 +222,11 @@ class Saver(BaseCheckpointSaver[Any]):
         saved, is_head = self._saved(config)
         if run and saved and run.brings_input(config, saved):
             after = self._reconcile(run.graph, saved, is_head=is_head)
-            saved, is_head = self._saved(after) if after is not None else (saved, is_head)
+            if after is not None:
+                # Only a run that names its checkpoint makes a fork. Any other one begins at the
+                # end of the thread, which somebody else may have continued since.
+                is_named = place_of(config).checkpoint is not None
+                saved, is_head = self._saved(after if is_named else config)
         place = place_of(config if saved is None else saved.config)
         self._runs.note_load(config, place, is_head=is_head)
         return saved
